@@ -1,0 +1,88 @@
+"""Streaming video inference on a ring of NPU-allocated buffers.
+
+Names are loaded when they are first used, so that importing the package needs NumPy only.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pkgutil import extend_path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pipeline.backends.executor import Executor
+    from pipeline.backends.image import ImageInput
+    from pipeline.config import Config
+    from pipeline.errors import (
+        AllocationError,
+        BindingError,
+        ClosedError,
+        ConfigError,
+        DeviceError,
+        EngineError,
+        EngineNotInstalledError,
+        ModelError,
+        PipelineError,
+        RunError,
+        SinkError,
+        SlotStateError,
+        SourceError,
+    )
+    from pipeline.pipeline import Pipeline
+    from pipeline.results import Detection, Detections, RawOutput, Result, Stamps
+    from pipeline.ring import Ring, RunReport, Slot
+    from pipeline.stats import Stats
+
+__all__ = [
+    "AllocationError",
+    "BindingError",
+    "ClosedError",
+    "Config",
+    "ConfigError",
+    "Detection",
+    "Detections",
+    "DeviceError",
+    "EngineError",
+    "EngineNotInstalledError",
+    "Executor",
+    "ImageInput",
+    "ModelError",
+    "Pipeline",
+    "PipelineError",
+    "RawOutput",
+    "Result",
+    "Ring",
+    "RunError",
+    "RunReport",
+    "SinkError",
+    "Slot",
+    "SlotStateError",
+    "SourceError",
+    "Stamps",
+    "Stats",
+]
+
+# In a clone the folder pipeline/ shadows the installed package, which alone has the native
+# module: with this, `python -m pipeline` works there, too.
+__path__ = extend_path(__path__, __name__)
+
+_HOMES = {
+    "pipeline.backends.executor": ("Executor",),
+    "pipeline.backends.image": ("ImageInput",),
+    "pipeline.config": ("Config",),
+    "pipeline.results": ("Detection", "Detections", "RawOutput", "Result", "Stamps"),
+    "pipeline.ring": ("Ring", "RunReport", "Slot"),
+    "pipeline.pipeline": ("Pipeline",),
+    "pipeline.stats": ("Stats",),
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOME.get(name, "pipeline.errors")), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,124 @@
+"""The contracts between the parts, on one page. Read this first.
+
+A frame travels one way: Reader -> frame buffer -> Preprocess -> slot input -> engine ->
+slot output -> Postprocess -> Result -> Sink. Every method here may block and is called on a
+thread that belongs to that one part, never on the event loop and never from two threads at
+once, unless it says otherwise. ``open`` may fail, then ``close`` is not called; after a
+successful ``open``, ``close`` runs exactly once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.frame import FrameFormat, Image
+from pipeline.results import Detections, Result
+
+if TYPE_CHECKING:
+    from pipeline._native import TensorSpec
+
+__all__ = ["FrameMapping", "Postprocess", "Preprocess", "Reader", "Sink", "StreamInfo"]
+
+
+class Reader(Protocol):
+    """A source of frames: file, camera, folder, array iterator, generator.
+
+    ``live`` tells whether frames come at their own pace (camera) or as fast as they are
+    read (file); it decides the default overflow policy.
+    """
+
+    live: bool
+
+    def open(self) -> FrameFormat:
+        """Open and tell the format. SourceError when it cannot be opened."""
+
+    def grab(self) -> int | None:
+        """Advance to the next frame; its capture stamp in ns, or None at the end.
+
+        SourceError when the source broke instead of ending.
+        """
+
+    def retrieve(self, buffer: Image) -> None:
+        """Write the grabbed frame into ``buffer``, uint8 BGR (height, width, 3).
+
+        SourceError when it cannot be decoded or its size is not that of ``buffer``.
+        """
+
+    def interrupt(self) -> None:
+        """Make a waiting ``grab`` return None soon. Called from another thread, at any time."""
+
+    def close(self) -> None:
+        """Free everything."""
+
+
+class FrameMapping(NamedTuple):
+    """How a frame was placed in the model's input: model = frame * scale + offset, in pixels."""
+
+    scale_x: float
+    scale_y: float
+    offset_x: float
+    offset_y: float
+    frame_width: int
+    frame_height: int
+
+    def to_frame(self, points: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """Map float32 points (..., 2) from model input pixels to frame pixels, clipped to it."""
+        scale = np.array((self.scale_x, self.scale_y), np.float32)
+        offset = np.array((self.offset_x, self.offset_y), np.float32)
+        limit = np.array((self.frame_width, self.frame_height), np.float32)
+        mapped: npt.NDArray[np.float32] = np.clip((points - offset) / scale, np.float32(0), limit)
+        return mapped
+
+
+class Preprocess(Protocol):
+    """Writes a frame straight into a slot's input view."""
+
+    def open(self, frame_format: FrameFormat, spec: TensorSpec) -> None:
+        """Fix the placement for this frame size and input. ConfigError when it does not fit."""
+
+    @property
+    def mapping(self) -> FrameMapping:
+        """The placement fixed by ``open``."""
+
+    def process(self, image: Image, target: npt.NDArray[Any], slot_index: int) -> None:
+        """Fill ``target``, the input view of slot ``slot_index``, from ``image``."""
+
+
+class Postprocess(Protocol):
+    """Turns a slot's outputs into detections in frame pixels."""
+
+    keeps_outputs: bool
+    """Whether the result goes on lending the outputs, so that the slot stays leased."""
+
+    def open(self, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
+        """Check that the model has what is decoded. ModelError naming the tensor when not."""
+
+    def process(self, outputs: Sequence[npt.NDArray[Any]], mapping: FrameMapping) -> Detections:
+        """Decode one run. ``outputs`` are read-only and must not be kept."""
+
+
+class StreamInfo(NamedTuple):
+    """What a sink is told before the first result."""
+
+    camera: str
+    format: FrameFormat
+
+
+class Sink(Protocol):
+    """A consumer of results, in capture order."""
+
+    needs_image: bool
+    """Whether ``write`` looks at ``result.image``."""
+
+    def open(self, stream: StreamInfo) -> None:
+        """Open the target. SinkError when it cannot be written."""
+
+    def write(self, result: Result) -> None:
+        """Take one result; it is borrowed for the length of the call. SinkError on failure."""
+
+    def close(self) -> None:
+        """Flush and close. SinkError when what was written could not be kept."""

@@ -1,0 +1,85 @@
+"""The error tree: one place for every error that leaves the package.
+
+Each class carries the exit code that the command line ends with. The native
+module raises these same classes; the translation is in ``native/bind/errors.cpp``.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AllocationError",
+    "BindingError",
+    "ClosedError",
+    "ConfigError",
+    "DeviceError",
+    "EngineError",
+    "EngineNotInstalledError",
+    "ModelError",
+    "PipelineError",
+    "RunError",
+    "SinkError",
+    "SlotStateError",
+    "SourceError",
+]
+
+
+class PipelineError(Exception):
+    """Base of every error of this package."""
+
+    exit_code = 1
+
+
+class ConfigError(PipelineError, ValueError):
+    """A configuration or argument is wrong; the message begins with its place."""
+
+    exit_code = 2
+
+
+class SourceError(PipelineError):
+    """A source cannot be opened, read or trusted any further."""
+
+    exit_code = 3
+
+
+class EngineError(PipelineError):
+    """An engine, its device or its model failed."""
+
+    exit_code = 4
+
+
+class EngineNotInstalledError(EngineError):
+    """The engine's library is not on this machine; the message names the package."""
+
+
+class ModelError(EngineError):
+    """The engine refused the model, or the model does not fit the configuration."""
+
+
+class DeviceError(EngineError):
+    """The device is absent or lost."""
+
+
+class AllocationError(EngineError):
+    """The driver refused memory, or a limit on it was reached."""
+
+
+class RunError(EngineError):
+    """One inference failed; the message has the engine's own reason."""
+
+
+class SinkError(PipelineError):
+    """A sink cannot be opened or written."""
+
+    exit_code = 5
+
+
+class SlotStateError(PipelineError):
+    """A slot was used in a state that does not allow it."""
+
+
+class BindingError(PipelineError, ValueError):
+    """A caller's array does not fit the tensor; names tensor, index, needed and given."""
+
+
+class ClosedError(PipelineError):
+    """The ring, executor or pipeline is closed."""

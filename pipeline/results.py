@@ -1,0 +1,195 @@
+"""What comes out: detections, raw outputs and the result that carries them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.errors import ClosedError
+from pipeline.frame import Image
+
+__all__ = ["Detection", "Detections", "Lease", "RawOutput", "Result", "Stamps"]
+
+
+class Detection(NamedTuple):
+    """One detection: ``box`` (x1, y1, x2, y2) and ``landmarks`` (K, 2) in frame pixels."""
+
+    box: npt.NDArray[np.float32]
+    score: float
+    label: str
+    landmarks: npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Detections:
+    """Detections of one frame as read-only arrays, best score first.
+
+    ``boxes`` float32 (N, 4) x1, y1, x2, y2 in frame pixels; ``scores`` float32 (N,) in 0..1;
+    ``labels`` int32 (N,) into ``names``; ``landmarks`` float32 (N, K, 2) in frame pixels,
+    K = 0 where the model has none.
+    """
+
+    boxes: npt.NDArray[np.float32]
+    scores: npt.NDArray[np.float32]
+    labels: npt.NDArray[np.int32]
+    landmarks: npt.NDArray[np.float32]
+    names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for array in (self.boxes, self.scores, self.labels, self.landmarks):
+            array.flags.writeable = False
+
+    @classmethod
+    def empty(cls, names: tuple[str, ...] = (), landmarks: int = 0) -> Detections:
+        """No detections, with ``landmarks`` points each."""
+        return cls(
+            np.empty((0, 4), np.float32),
+            np.empty(0, np.float32),
+            np.empty(0, np.int32),
+            np.empty((0, landmarks, 2), np.float32),
+            names,
+        )
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    def __iter__(self) -> Iterator[Detection]:
+        for i, score in enumerate(self.scores.tolist()):
+            yield Detection(self.boxes[i], score, self.label(i), self.landmarks[i])
+
+    def label(self, index: int) -> str:
+        """Name of the label of detection ``index``, or its number where it has no name."""
+        number = int(self.labels[index])
+        return self.names[number] if 0 <= number < len(self.names) else str(number)
+
+
+class RawOutput(NamedTuple):
+    """One output tensor as the model gave it; ``array`` is read-only driver memory or a copy."""
+
+    name: str
+    array: npt.NDArray[Any]
+
+
+class Stamps(NamedTuple):
+    """When each stage of one frame began and ended, integer nanoseconds of one clock."""
+
+    captured: int
+    grabbed: int
+    retrieved: int
+    preprocess_start: int
+    preprocess_end: int
+    infer_start: int
+    infer_end: int
+    postprocess_start: int
+    postprocess_end: int
+
+    @property
+    def latency_ns(self) -> int:
+        """Age of the frame when its result was ready."""
+        return self.postprocess_end - self.captured
+
+
+class Lease:
+    """Counts the holders of what a result borrows; the last ``release`` gives it back."""
+
+    __slots__ = ("_count", "_give_back", "_lock")
+
+    def __init__(self, give_back: Callable[[], None]) -> None:
+        self._lock = threading.Lock()
+        self._count = 1
+        self._give_back = give_back
+
+    @property
+    def live(self) -> bool:
+        """Whether anybody still holds it."""
+        return self._count > 0
+
+    def retain(self) -> None:
+        """Add a holder."""
+        with self._lock:
+            if self._count == 0:
+                raise ClosedError("result: already released")
+            self._count += 1
+
+    def release(self) -> None:
+        """Give up one hold; more calls than holders are a ClosedError."""
+        with self._lock:
+            if self._count == 0:
+                raise ClosedError("result: released more often than held")
+            self._count -= 1
+            last = self._count == 0
+        if last:
+            self._give_back()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Result:
+    """What the pipeline made of one frame.
+
+    ``detections`` is always the result's own. ``image`` and ``outputs`` are borrowed:
+    in ``async for`` they hold until the next turn of the loop, and are refused afterwards;
+    ``copy()`` keeps everything.
+    """
+
+    camera: str
+    sequence: int
+    stamps: Stamps
+    detections: Detections
+    _image: Callable[[], Image]
+    _outputs: Callable[[], Sequence[RawOutput]]
+    _lease: Lease | None = None
+
+    @property
+    def captured_ns(self) -> int:
+        """Capture stamp, nanoseconds of the pipeline's clock."""
+        return self.stamps.captured
+
+    @property
+    def image(self) -> Image:
+        """The frame, read-only uint8 BGR (height, width, 3)."""
+        self._check()
+        return self._image()
+
+    @property
+    def outputs(self) -> Sequence[RawOutput]:
+        """The model's outputs, read-only; empty unless postprocess keeps them (``raw``)."""
+        self._check()
+        return self._outputs()
+
+    def copy(self) -> Result:
+        """A result that owns its image and outputs and stays valid for ever."""
+        image = self.image.copy()
+        image.flags.writeable = False
+        outputs = tuple(RawOutput(name, array.copy()) for name, array in self.outputs)
+        for _, array in outputs:
+            array.flags.writeable = False
+        return Result(
+            self.camera,
+            self.sequence,
+            self.stamps,
+            self.detections,
+            lambda: image,
+            lambda: outputs,
+        )
+
+    def retain(self) -> None:
+        """Keep the borrowed parts until a matching ``release``."""
+        if self._lease is not None:
+            self._lease.retain()
+
+    def release(self) -> None:
+        """Give the borrowed parts back."""
+        if self._lease is not None:
+            self._lease.release()
+
+    def _check(self) -> None:
+        if self._lease is not None and not self._lease.live:
+            raise ClosedError(
+                f"result {self.sequence} of camera {self.camera!r}: its frame and outputs were "
+                "given back; use result.copy() to keep them"
+            )
