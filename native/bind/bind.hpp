@@ -1,0 +1,34 @@
+// What the files of the binding share. One file for each bound type; module.cpp lists them.
+#pragma once
+
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "core/error.hpp"
+#include "core/ring.hpp"
+#include "core/tensor_spec.hpp"
+
+namespace pipeline::bind {
+
+namespace py = pybind11;
+
+void bind_errors();
+void bind_tensor_spec(py::module_& module);
+void bind_engines(py::module_& module);
+void bind_executor(py::module_& module);
+void bind_ring(py::module_& module);
+
+// An instance of the Python class for this error.
+[[nodiscard]] py::object to_python(const Error& error);
+[[nodiscard]] py::dtype to_numpy(DType dtype);
+[[nodiscard]] Direction parse_direction(const std::string& text);
+// An array over driver memory; `owner` lives as long as the array or any slice of it.
+[[nodiscard]] py::array make_array(const TensorSpec& spec, std::byte* data, const py::object& owner,
+                                   bool writeable);
+
+}  // namespace pipeline::bind

@@ -1,0 +1,101 @@
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "backends/openvino.hpp"
+#include "backends/simulated.hpp"
+#include "bind/bind.hpp"
+#include "core/engine.hpp"
+
+namespace pipeline::bind {
+namespace {
+
+LatencyDistribution parse_distribution(const std::string& text) {
+    if (text == "fixed") return LatencyDistribution::fixed;
+    if (text == "uniform") return LatencyDistribution::uniform;
+    if (text == "normal") return LatencyDistribution::normal;
+    if (text == "exponential") return LatencyDistribution::exponential;
+    throw Error(Errc::config,
+                "distribution: '" + text + "' is not one of fixed, uniform, normal, exponential");
+}
+
+void bind_simulated(py::module_& module) {
+    module.def(
+        "simulated",
+        [](std::vector<TensorSpec> inputs, std::vector<TensorSpec> outputs, std::size_t contexts,
+           double latency_us, double jitter_us, const std::string& distribution, std::uint64_t seed,
+           std::vector<std::uint64_t> fail_runs, std::vector<std::uint64_t> hang_runs, double hang_seconds,
+           std::int64_t refuse_allocation) {
+            SimulatedOptions options;
+            options.inputs = std::move(inputs);
+            options.outputs = std::move(outputs);
+            options.contexts = contexts;
+            options.latency_us = latency_us;
+            options.jitter_us = jitter_us;
+            options.distribution = parse_distribution(distribution);
+            options.seed = seed;
+            options.fail_runs = std::move(fail_runs);
+            options.hang_runs = std::move(hang_runs);
+            options.hang_seconds = hang_seconds;
+            if (refuse_allocation >= 0) {
+                options.refuse_allocation = static_cast<std::uint64_t>(refuse_allocation);
+            }
+            return open_simulated(std::move(options));
+        },
+        py::arg("inputs"), py::arg("outputs"), py::kw_only(), py::arg("contexts") = 1,
+        py::arg("latency_us") = 0.0, py::arg("jitter_us") = 0.0, py::arg("distribution") = "fixed",
+        py::arg("seed") = 0, py::arg("fail_runs") = std::vector<std::uint64_t>{},
+        py::arg("hang_runs") = std::vector<std::uint64_t>{}, py::arg("hang_seconds") = 1e9,
+        py::arg("refuse_allocation") = -1);
+}
+
+void bind_openvino(py::module_& module) {
+    module.def(
+        "openvino",
+        [](std::string library, std::string model, std::string device, std::size_t contexts,
+           std::optional<std::vector<std::int64_t>> input_shape, bool image_input, bool swap_rb,
+           std::vector<float> mean, std::vector<float> scale, std::map<std::string, std::string> properties) {
+            OpenVinoOptions options;
+            options.library = std::move(library);
+            options.model = std::move(model);
+            options.device = std::move(device);
+            options.contexts = contexts;
+            options.input_shape = std::move(input_shape);
+            options.image_input = image_input;
+            options.swap_rb = swap_rb;
+            options.mean = std::move(mean);
+            options.scale = std::move(scale);
+            options.properties.assign(properties.begin(), properties.end());
+            const py::gil_scoped_release release;
+            return open_openvino(options);
+        },
+        py::arg("library"), py::arg("model"), py::arg("device"), py::kw_only(), py::arg("contexts") = 1,
+        py::arg("input_shape") = py::none(), py::arg("image_input") = true, py::arg("swap_rb") = false,
+        py::arg("mean") = std::vector<float>{}, py::arg("scale") = std::vector<float>{},
+        py::arg("properties") = std::map<std::string, std::string>{});
+    module.def(
+        "openvino_devices",
+        [](const std::string& library) {
+            OpenVinoDevices found;
+            {
+                const py::gil_scoped_release release;
+                found = list_openvino_devices(library);
+            }
+            return std::pair(found.version, found.devices);
+        },
+        py::arg("library"));
+}
+
+}  // namespace
+
+void bind_engines(py::module_& module) {
+    py::class_<Engine, std::shared_ptr<Engine>>(module, "Engine", "A loaded model on one device.")
+        .def_property_readonly("name", [](const Engine& engine) { return std::string(engine.name()); })
+        .def_property_readonly("device", &Engine::device)
+        .def_property_readonly("contexts", &Engine::context_count);
+    bind_simulated(module);
+    bind_openvino(module);
+}
+
+}  // namespace pipeline::bind

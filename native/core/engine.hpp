@@ -1,0 +1,76 @@
+// What a new engine implements: one Engine, and one EngineContext for each executor context.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/tensor_spec.hpp"
+
+namespace pipeline {
+
+enum class Direction { input, output };
+
+[[nodiscard]] constexpr std::string_view direction_name(Direction direction) noexcept {
+    return direction == Direction::input ? "input" : "output";
+}
+
+// One piece of driver memory. `base` is what the driver knows it by; `handle` is the engine's own
+// descriptor, prepared once so that nothing is allocated when the block is bound for a run.
+struct DriverBlock {
+    std::byte* base = nullptr;
+    std::size_t length = 0;
+    void* handle = nullptr;
+};
+
+// Blocks to bind for one run, in tensor order, one for each tensor of the model.
+struct RunRequest {
+    std::span<const DriverBlock> inputs;
+    std::span<const DriverBlock> outputs;
+    bool probe = false;  // the start-up run on empty input; not one of the user's
+};
+
+// One executor context. Constructed, called and destroyed on the one thread that owns it, so an
+// implementation needs no lock of its own; every block is released before it is destroyed.
+class EngineContext {
+public:
+    EngineContext() = default;
+    EngineContext(const EngineContext&) = delete;
+    EngineContext& operator=(const EngineContext&) = delete;
+    virtual ~EngineContext() = default;
+
+    // Driver memory for tensor `index`, at least `bytes` long. Throws Errc::allocation.
+    virtual DriverBlock allocate(Direction direction, std::size_t index, std::size_t bytes) = 0;
+    virtual void release(Direction direction, std::size_t index, DriverBlock block) noexcept = 0;
+
+    // Bind, run, wait, undo the binding, on every path. Throws Errc::run or Errc::device.
+    virtual void run(const RunRequest& request) = 0;
+
+    // Whether the engine works on a bound block in place, as known after the first run; false
+    // means that it copies behind our back.
+    [[nodiscard]] virtual bool zero_copy(Direction /*direction*/, std::size_t /*index*/) const {
+        return true;
+    }
+};
+
+// A loaded model on one device. Shared by its contexts; destroyed after the last of them.
+class Engine {
+public:
+    Engine() = default;
+    Engine(const Engine&) = delete;
+    Engine& operator=(const Engine&) = delete;
+    virtual ~Engine() = default;
+
+    [[nodiscard]] virtual std::string_view name() const noexcept = 0;
+    [[nodiscard]] virtual std::string device() const = 0;  // the device's full name
+    [[nodiscard]] virtual std::size_t context_count() const noexcept = 0;
+    [[nodiscard]] virtual const std::vector<TensorSpec>& inputs() const noexcept = 0;
+    [[nodiscard]] virtual const std::vector<TensorSpec>& outputs() const noexcept = 0;
+    // Called once for each context, on the thread that will own it.
+    [[nodiscard]] virtual std::unique_ptr<EngineContext> open_context(std::size_t index) = 0;
+};
+
+}  // namespace pipeline

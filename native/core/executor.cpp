@@ -1,0 +1,96 @@
+#include "core/executor.hpp"
+
+#include <string>
+
+#include "core/error.hpp"
+
+namespace pipeline {
+
+Executor::Executor(std::shared_ptr<Engine> engine, Allocator::Limits limits)
+    : limits_(limits), inputs_(engine->inputs()), outputs_(engine->outputs()) {
+    for (const auto& spec : inputs_) spec.validate();
+    for (const auto& spec : outputs_) spec.validate();
+    if (engine->context_count() == 0) throw Error(Errc::config, "contexts: 0 is not above 0");
+    for (std::size_t i = 0; i < engine->context_count(); ++i) {
+        threads_.push_back(std::make_unique<ContextThread>(engine, i));
+        const auto make = [&](Direction direction, const std::vector<TensorSpec>& specs) {
+            std::vector<std::shared_ptr<Allocator>> result;
+            for (std::size_t k = 0; k < specs.size(); ++k) {
+                result.push_back(std::make_shared<Allocator>(threads_.back()->queue(), direction, k,
+                                                             specs[k].name, limits_));
+            }
+            return result;
+        };
+        contexts_.push_back({make(Direction::input, inputs_), make(Direction::output, outputs_)});
+    }
+}
+
+const std::vector<TensorSpec>& Executor::specs(Direction direction) const noexcept {
+    return direction == Direction::input ? inputs_ : outputs_;
+}
+
+const TensorSpec& Executor::spec(Direction direction, std::size_t index) const {
+    const auto& all = specs(direction);
+    if (index >= all.size()) {
+        throw Error(Errc::binding, std::string(direction_name(direction)) + " " + std::to_string(index) +
+                                       ": the model has " + std::to_string(all.size()));
+    }
+    return all[index];
+}
+
+const std::shared_ptr<ContextQueue>& Executor::queue(std::size_t context) const {
+    if (context >= threads_.size()) {
+        throw Error(Errc::config, "context " + std::to_string(context) + ": the executor has " +
+                                      std::to_string(threads_.size()));
+    }
+    return threads_[context]->queue();
+}
+
+const std::shared_ptr<Allocator>& Executor::allocator(std::size_t context, Direction direction,
+                                                      std::size_t index) const {
+    static_cast<void>(queue(context));
+    static_cast<void>(spec(direction, index));
+    const Context& owner = contexts_[context];
+    return (direction == Direction::input ? owner.inputs : owner.outputs)[index];
+}
+
+bool Executor::zero_copy(Direction direction, std::size_t index) const {
+    static_cast<void>(spec(direction, index));
+    for (const auto& thread : threads_) {
+        auto answer = std::make_shared<bool>(false);
+        thread->queue()->call([=](EngineContext& context) { *answer = context.zero_copy(direction, index); },
+                              limits_.timeout);
+        if (!*answer) return false;
+    }
+    return true;
+}
+
+Counters Executor::counters() const noexcept {
+    Counters sum;
+    for (const auto& context : contexts_) {
+        for (const auto& allocator : context.inputs) sum += allocator->counters();
+        for (const auto& allocator : context.outputs) sum += allocator->counters();
+    }
+    return sum;
+}
+
+void Executor::trim() noexcept {
+    for (const auto& context : contexts_) {
+        for (const auto& allocator : context.inputs) allocator->trim();
+        for (const auto& allocator : context.outputs) allocator->trim();
+    }
+}
+
+bool Executor::close(std::chrono::nanoseconds timeout) {
+    const auto deadline = std::chrono::steady_clock::now() + timeout;
+    for (const auto& context : contexts_) {
+        for (const auto& allocator : context.inputs) allocator->close();
+        for (const auto& allocator : context.outputs) allocator->close();
+    }
+    for (const auto& thread : threads_) thread->request_close();
+    bool ended = true;
+    for (const auto& thread : threads_) ended = thread->join(deadline) && ended;
+    return ended;
+}
+
+}  // namespace pipeline

@@ -1,0 +1,49 @@
+// A model on its contexts: their threads and the allocators of their tensors.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "core/allocator.hpp"
+#include "core/context_thread.hpp"
+#include "core/engine.hpp"
+
+namespace pipeline {
+
+class Executor {
+public:
+    // Opens every context. Throws what the engine throws.
+    Executor(std::shared_ptr<Engine> engine, Allocator::Limits limits);
+
+    [[nodiscard]] const std::vector<TensorSpec>& specs(Direction direction) const noexcept;
+    [[nodiscard]] const TensorSpec& spec(Direction direction, std::size_t index) const;
+    [[nodiscard]] std::size_t context_count() const noexcept { return threads_.size(); }
+    [[nodiscard]] const std::shared_ptr<ContextQueue>& queue(std::size_t context) const;
+    [[nodiscard]] const std::shared_ptr<Allocator>& allocator(std::size_t context, Direction direction,
+                                                              std::size_t index) const;
+    [[nodiscard]] std::chrono::nanoseconds timeout() const noexcept { return limits_.timeout; }
+    // Whether every context works on this tensor's blocks in place.
+    [[nodiscard]] bool zero_copy(Direction direction, std::size_t index) const;
+    [[nodiscard]] Counters counters() const noexcept;
+    void trim() noexcept;
+
+    // Give back what is free and end the threads. False when a context still hangs in a run or a
+    // block is still referred to; its thread then ends, and frees all, when that is over.
+    [[nodiscard]] bool close(std::chrono::nanoseconds timeout);
+
+private:
+    struct Context {
+        std::vector<std::shared_ptr<Allocator>> inputs;
+        std::vector<std::shared_ptr<Allocator>> outputs;
+    };
+
+    const Allocator::Limits limits_;
+    const std::vector<TensorSpec> inputs_;
+    const std::vector<TensorSpec> outputs_;
+    std::vector<std::unique_ptr<ContextThread>> threads_;
+    std::vector<Context> contexts_;
+};
+
+}  // namespace pipeline
