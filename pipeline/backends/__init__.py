@@ -1,0 +1,61 @@
+"""Engines by name, and the executor that runs a model on one of them."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from pipeline.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from pipeline import _native
+    from pipeline.backends.image import ImageInput
+    from pipeline.backends.settings import ModelSettings
+
+__all__ = ["ENGINES", "Backend", "backend", "options_model"]
+
+# A new engine is one native file, one module here and one line in this table.
+ENGINES = {
+    "openvino": "pipeline.backends.openvino",
+    "simulated": "pipeline.backends.simulated",
+}
+
+
+class Backend(Protocol):
+    """What the Python module of an engine offers."""
+
+    OPTIONS: type[BaseModel]
+
+    @staticmethod
+    def open_engine(settings: ModelSettings, image: ImageInput | None) -> _native.Engine:
+        """Load the model on the device. Blocks. EngineError, naming what is wrong."""
+
+    @staticmethod
+    def list_devices(library: str | None) -> tuple[str, list[tuple[str, str]]]:
+        """Version, and (id, full name) of each device. EngineNotInstalledError."""
+
+
+def backend(engine: str) -> Backend:
+    """The module of an engine. ConfigError when there is none of that name."""
+    if engine not in ENGINES:
+        raise ConfigError(f"engine: {engine!r} is not one of {', '.join(sorted(ENGINES))}")
+    return cast(Backend, import_module(ENGINES[engine]))
+
+
+def options_model(engine: str) -> type[BaseModel]:
+    """The settings class of an engine's ``model.options``."""
+    return backend(engine).OPTIONS
+
+
+def validated_options(engine: str, options: dict[str, Any]) -> Any:
+    """Options as the engine's own settings. ConfigError naming the option."""
+    from pydantic import ValidationError
+
+    try:
+        return options_model(engine).model_validate(options)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in ("options", *first["loc"]))
+        raise ConfigError(f"{place}: {first['msg']}") from None

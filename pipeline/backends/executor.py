@@ -1,0 +1,206 @@
+"""A model on an engine: opened, given rings of slots, run and closed."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy.typing as npt
+
+from pipeline.backends import backend
+from pipeline.backends.image import ImageInput
+from pipeline.errors import ClosedError, ConfigError
+from pipeline.opening import Opening
+from pipeline.ring import Ring, RunReport, Slot
+from pipeline.worker import call_in_thread
+
+if TYPE_CHECKING:
+    from pipeline import _native
+    from pipeline.backends.settings import ModelSettings
+
+__all__ = ["Executor"]
+
+_log = logging.getLogger(__name__)
+_AS_CAPTURED = ImageInput()
+
+
+class Executor:
+    """A loaded model with its contexts; made by ``Executor.open``.
+
+    Every context has a native thread that runs it and owns its driver memory.
+    """
+
+    def __init__(self, engine: _native.Engine, native: _native.Executor) -> None:
+        self.engine = engine.name
+        self.device = engine.device
+        self._native = native
+        self._rings: list[Ring] = []
+        self._closing: asyncio.Future[bool] | None = None
+
+    @classmethod
+    def open(
+        cls,
+        model: str | os.PathLike[str] | None = None,
+        *,
+        engine: str = "openvino",
+        image: ImageInput | None = _AS_CAPTURED,
+        memory_limit: int = 1 << 30,
+        **settings: Any,
+    ) -> Opening[Executor]:
+        """Load ``model``: await it, or use it as ``async with``.
+
+        ``settings`` are those of the YAML's ``model``: ``device``, ``contexts``,
+        ``input_shape``, ``library``, ``options``. With ``image`` an image-like input is u8
+        NHWC and conversions are folded into the graph; None leaves inputs as the model
+        declares them. ``memory_limit`` bounds the driver memory of each tensor of each
+        context, bytes. EngineError and its kinds when the engine, device or model fails.
+        """
+        chosen = _settings(model, engine, settings)
+        return Opening(lambda: cls.from_settings(chosen, image, memory_limit))
+
+    @classmethod
+    async def from_settings(
+        cls,
+        settings: ModelSettings,
+        image: ImageInput | None = None,
+        memory_limit: int = 1 << 30,
+    ) -> Executor:
+        """The same from checked settings."""
+
+        def load() -> tuple[_native.Engine, _native.Executor]:
+            from pipeline import _native
+
+            engine = backend(settings.engine).open_engine(settings, image)
+            return engine, _native.Executor(engine, memory_limit=memory_limit)
+
+        return cls(*await call_in_thread("open-executor", load))
+
+    @property
+    def inputs(self) -> Sequence[_native.TensorSpec]:
+        """What the engine reports about its inputs."""
+        return self._native.inputs
+
+    @property
+    def outputs(self) -> Sequence[_native.TensorSpec]:
+        """What the engine reports about its outputs."""
+        return self._native.outputs
+
+    @property
+    def contexts(self) -> int:
+        """Number of contexts: runs at the same time."""
+        return self._native.contexts
+
+    def ring(self, depth: int = 4) -> Opening[Ring]:
+        """A ring of ``depth`` slots, spread over the contexts: await it, or ``async with``.
+
+        All its memory is allocated here; each slot is run once on zeros to see that the
+        engine writes the outputs bound to it. AllocationError, ConfigError for the depth.
+        """
+        return Opening(lambda: self._open_ring(depth))
+
+    async def _open_ring(self, depth: int) -> Ring:
+        self._check_open()
+        if not 1 <= depth <= 1024:
+            raise ConfigError(f"depth: {depth} is not between 1 and 1024")
+
+        def make() -> _native.Ring:
+            from pipeline import _native
+
+            return _native.Ring(self._native, depth)
+
+        native = await call_in_thread("open-ring", make)
+        ring = Ring(native, len(self.inputs), len(self.outputs))
+        self._rings = [other for other in self._rings if not other.closed]
+        self._rings.append(ring)
+        return ring
+
+    async def run(
+        self,
+        slot: Slot,
+        inputs: Mapping[int, npt.NDArray[Any]] | None = None,
+        outputs: Mapping[int, npt.NDArray[Any]] | None = None,
+    ) -> RunReport:
+        """Run a filled slot and wait for it.
+
+        ``inputs`` and ``outputs`` map tensor indices to arrays used instead of the slot's
+        own blocks: memory from ``allocate`` is bound as it is, any other is copied; the
+        report says which. Survives cancellation: the slot returns when the engine lets go.
+        RunError when the engine fails, BindingError before the run when an array does not fit.
+        """
+        return await slot.submit(inputs, outputs)
+
+    def allocate(
+        self, direction: _native.Direction, index: int, context: int = 0
+    ) -> npt.NDArray[Any]:
+        """Driver memory of one tensor as an array, for ``run`` to bind without a copy.
+
+        It serves slots of the same ``context`` (``slot.context``) and goes back when the
+        array and its slices are gone. AllocationError, BindingError for the index.
+        """
+        self._check_open()
+        return self._native.allocate(direction, index, context)
+
+    def counters(self) -> _native.Counters:
+        """Driver allocations, frees and what is live, over all tensors and contexts."""
+        return self._native.counters()
+
+    def zero_copy(self) -> dict[str, bool]:
+        """Whether the engine works on each tensor's block in place. Blocks; see ``ring`` first."""
+        both: tuple[tuple[_native.Direction, Sequence[_native.TensorSpec]], ...] = (
+            ("input", self.inputs),
+            ("output", self.outputs),
+        )
+        return {
+            f"{direction} {index} {spec.name!r}": self._native.zero_copy(direction, index)
+            for direction, specs in both
+            for index, spec in enumerate(specs)
+        }
+
+    async def close(self, timeout: float = 5.0) -> bool:
+        """Close the rings, free the driver memory and end the contexts' threads.
+
+        False when a context still hangs in a run, or arrays over its memory live, after
+        ``timeout`` seconds: all is then freed, by its own thread, once that is over.
+        """
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._close(timeout))
+        return await asyncio.shield(self._closing)
+
+    async def _close(self, timeout: float) -> bool:
+        for ring in self._rings:
+            await ring.close()
+        ended = await call_in_thread(
+            "close-executor", functools.partial(self._native.close, timeout)
+        )
+        if not ended:
+            _log.warning(
+                "executor closed, but %d blocks of driver memory are still in use by a run or by "
+                "arrays; they are freed when that is over",
+                self._native.counters().live_blocks,
+            )
+        return ended
+
+    def _check_open(self) -> None:
+        if self._closing is not None:
+            raise ClosedError("executor: closed")
+
+
+def _settings(
+    model: str | os.PathLike[str] | None, engine: str, settings: dict[str, Any]
+) -> ModelSettings:
+    from pydantic import ValidationError
+
+    from pipeline.backends.settings import ModelSettings
+
+    backend(engine)
+    path = None if model is None else os.fspath(model)
+    try:
+        return ModelSettings.model_validate({"path": path, "engine": engine, **settings})
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise ConfigError(f"{place}: {first['msg']}") from None

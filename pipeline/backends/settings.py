@@ -1,0 +1,55 @@
+"""Settings of the model and the engine that runs it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+__all__ = ["ModelSettings"]
+
+_Dimension = Annotated[int, Field(ge=1, le=2**31 - 1)]
+
+
+class ModelSettings(BaseModel):
+    """Which model runs, on which engine and device, and how many runs at once."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    path: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Model file, or package://PACKAGE/path for a file inside an installed "
+        "package. Relative paths start at the folder of this file. Only the simulated engine "
+        "needs none.",
+    )
+    engine: Literal["openvino", "simulated"] = Field(
+        default="openvino",
+        description="openvino reads ONNX, IR and TFLite models; simulated is an NPU in software, "
+        "for tests and for trying a configuration without a model.",
+    )
+    device: str = Field(
+        default="CPU",
+        min_length=1,
+        description="Device of the engine, for example CPU, GPU, NPU or AUTO; the devices "
+        "command lists those of this machine.",
+    )
+    contexts: int = Field(
+        default=1, ge=1, le=64, description="Number of executor contexts: runs at the same time."
+    )
+    input_shape: Annotated[tuple[_Dimension, ...], Field(min_length=1, max_length=8)] | None = (
+        Field(
+            default=None,
+            description="Shape that the model's input is forced to, in the model's own order, "
+            "for example [1, 3, 320, 320]. By default the one that the model declares.",
+        )
+    )
+    library: str | None = Field(
+        default=None,
+        min_length=1,
+        description="The engine's shared object. A path with a / starts at the folder of this "
+        "file, a plain name is left to the system's search. By default the engine finds it.",
+    )
+    options: dict[str, Any] = Field(
+        default_factory=dict, description="Settings of this one engine; see the engine's own."
+    )
