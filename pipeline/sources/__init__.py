@@ -1,0 +1,106 @@
+"""Where frames come from; ``make_reader`` chooses by what the source is called."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import AsyncIterable
+from typing import TYPE_CHECKING, Any, Literal
+
+from pipeline.errors import ConfigError
+from pipeline.locate import is_url
+from pipeline.sources.settings import SourceSettings
+
+if TYPE_CHECKING:
+    from pipeline.clock import Clock
+    from pipeline.contracts import Reader
+
+__all__ = ["SourceSettings", "kind_of", "make_reader", "overflow_of"]
+
+Kind = Literal["camera", "file", "images", "stream", "synthetic"]
+Overflow = Literal["block", "latest", "drop_newest"]
+
+
+def kind_of(settings: SourceSettings) -> Kind:
+    """What the source is, from its URI and, for a path, from whether it is a folder."""
+    uri = settings.uri
+    if isinstance(uri, int) or re.fullmatch(r"/dev/(video\d+|v4l/.+)", uri):
+        return "camera"
+    if uri.startswith("synthetic:"):
+        return "synthetic"
+    if is_url(uri):
+        return "stream"
+    return "images" if os.path.isdir(uri) else "file"
+
+
+def make_reader(
+    source: SourceSettings | AsyncIterable[Any],
+    clock: Clock,
+    loop: asyncio.AbstractEventLoop | None = None,
+    *,
+    live: bool = False,
+) -> Reader:
+    """A reader, not yet open, for settings or for an async iterable of arrays.
+
+    Paths must be resolved already (``pipeline.locate.resolve``). ``loop`` is where an
+    iterable runs, the running loop by default; ``live`` says whether an iterable's items come
+    at their own pace. ConfigError when the settings do not fit the kind of source.
+    """
+    if not isinstance(source, SourceSettings):
+        from pipeline.sources.arrays import ArraysReader
+
+        if not isinstance(source, AsyncIterable):
+            given = type(source).__name__
+            raise ConfigError(f"source: needed settings or an async iterable, got {given}")
+        return ArraysReader(source, clock, loop or asyncio.get_running_loop(), live=live)
+    return _READERS[kind_of(source)](source, clock)
+
+
+def overflow_of(settings: SourceSettings, live: bool) -> Overflow:
+    """The overflow policy: the one that is set, else by whether frames come by the clock."""
+    if settings.overflow is not None:
+        return settings.overflow
+    return "latest" if live or settings.realtime else "block"
+
+
+# Each imports its module when it is wanted: OpenCV is not needed for synthetic frames.
+
+
+def _camera(settings: SourceSettings, clock: Clock) -> Reader:
+    from pipeline.sources.camera import CameraReader
+
+    return CameraReader(settings, clock)
+
+
+def _file(settings: SourceSettings, clock: Clock) -> Reader:
+    from pipeline.sources.file import FileReader
+
+    return FileReader(settings, clock)
+
+
+def _images(settings: SourceSettings, clock: Clock) -> Reader:
+    from pipeline.sources.images import ImagesReader
+
+    return ImagesReader(settings, clock)
+
+
+def _stream(settings: SourceSettings, clock: Clock) -> Reader:
+    from pipeline.sources.stream import StreamReader
+
+    return StreamReader(settings, clock)
+
+
+def _synthetic(settings: SourceSettings, clock: Clock) -> Reader:
+    from pipeline.sources.synthetic import SyntheticReader
+
+    return SyntheticReader(settings, clock)
+
+
+_READERS = {
+    "camera": _camera,
+    "file": _file,
+    "images": _images,
+    "stream": _stream,
+    "synthetic": _synthetic,
+}

@@ -1,0 +1,116 @@
+"""Cameras of this machine through V4L2: an index or /dev/video*."""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+import threading
+
+import cv2
+
+from pipeline.clock import Clock
+from pipeline.errors import SourceError
+from pipeline.frame import FrameFormat, Image
+from pipeline.sources.capture import Capture
+from pipeline.sources.settings import SourceSettings
+
+__all__ = ["CameraReader"]
+
+_log = logging.getLogger(__name__)
+
+
+class CameraReader:
+    """Frames of one camera, stamped when they arrived; implements ``Reader``.
+
+    Width, height and rate are asked for; the camera may choose others, which is logged, and
+    the format says what it chose. A camera that stops is a SourceError.
+    """
+
+    live = True
+
+    def __init__(self, settings: SourceSettings, clock: Clock) -> None:
+        uri = settings.uri
+        self._device = f"/dev/video{uri}" if isinstance(uri, int) else uri
+        self._where = f"camera {self._device}"
+        self._clock = clock
+        self._asked = {
+            cv2.CAP_PROP_FRAME_WIDTH: settings.width,
+            cv2.CAP_PROP_FRAME_HEIGHT: settings.height,
+            cv2.CAP_PROP_FPS: settings.fps,
+        }
+        self._stop = threading.Event()
+        self._capture: Capture | None = None
+
+    def open(self) -> FrameFormat:
+        """Open the device. SourceError when it is absent, busy, forbidden or no camera."""
+        self._check_device()
+        try:
+            capture = Capture(self._device, cv2.CAP_V4L2, self._where)
+        except SourceError as error:
+            raise SourceError(
+                f"{self._where}: cannot be opened; another program uses it, or it delivers no video"
+            ) from error
+        try:
+            found = self._configure(capture)
+        except SourceError:
+            capture.close()
+            raise
+        self._capture = capture
+        return found
+
+    def grab(self) -> int | None:
+        """Wait for the next frame; SourceError when none comes any more."""
+        capture = self._opened()
+        if self._stop.is_set():
+            return None
+        if capture.grab():
+            return self._clock.now()
+        if self._stop.is_set():
+            return None
+        raise SourceError(f"{self._where}: no frame comes any more (unplugged, busy or hung)")
+
+    def retrieve(self, buffer: Image) -> None:
+        """Write the grabbed frame into ``buffer``, uint8 BGR of the format's size."""
+        self._opened().retrieve(buffer)
+
+    def interrupt(self) -> None:
+        """Make ``grab`` return None from now on, once its read returns."""
+        self._stop.set()
+
+    def close(self) -> None:
+        """Give the device back."""
+        if self._capture is not None:
+            self._capture.close()
+            self._capture = None
+
+    def _opened(self) -> Capture:
+        if self._capture is None:
+            raise SourceError(f"{self._where}: not open")
+        return self._capture
+
+    def _check_device(self) -> None:
+        try:
+            mode = os.stat(self._device).st_mode
+            if not stat.S_ISCHR(mode):
+                raise SourceError(f"{self._where}: not a device")
+            os.close(os.open(self._device, os.O_RDWR | os.O_NONBLOCK))
+        except FileNotFoundError:
+            raise SourceError(f"{self._where}: no such device") from None
+        except OSError as error:
+            raise SourceError(f"{self._where}: {error.strerror}") from error
+
+    def _configure(self, capture: Capture) -> FrameFormat:
+        for prop, value in self._asked.items():
+            if value is not None:
+                capture.set(prop, value)
+        found = capture.frame_format()._replace(frames=None)
+        given = (found.width, found.height, found.fps)
+        for name, asked, got in zip(
+            ("width", "height", "fps"), self._asked.values(), given, strict=True
+        ):
+            if asked is not None and (got is None or abs(got - asked) > 0.5):
+                _log.warning(
+                    "%s: %s %g was asked for, the camera gives %s", self._where, name, asked, got
+                )
+        return found

@@ -1,0 +1,45 @@
+"""When the next frame of a source that plays by the clock is due."""
+
+from __future__ import annotations
+
+import threading
+
+from pipeline.clock import Clock
+
+__all__ = ["DEFAULT_FPS", "Pace"]
+
+DEFAULT_FPS = 30.0
+
+
+class Pace:
+    """Waits for each frame and tells when it was due.
+
+    A frame is stamped with when it was due, not with when it was read, so a late reader shows
+    as age of the frame. The first frame is due at once.
+    """
+
+    def __init__(self, clock: Clock, fps: float | None) -> None:
+        self._clock = clock
+        self.period = round(1e9 / (fps or DEFAULT_FPS))
+        self._zero: int | None = None
+        self._due = 0
+        self._last_stamp: int | None = None
+
+    def restart(self) -> None:
+        """Stamps begin anew: the next frame follows the last one by one period."""
+        self._last_stamp = None
+
+    def wait(self, stop: threading.Event, stamp: int | None = None) -> int | None:
+        """Block until the frame is due and return that time; None once ``stop`` is set.
+
+        ``stamp``: the frame's own time in ns since any start; without one, or when it does
+        not move forward, frames follow one another by the period.
+        """
+        if self._zero is None:
+            self._zero = self._due = self._clock.now()
+        elif stamp is not None and self._last_stamp is not None and stamp > self._last_stamp:
+            self._due += stamp - self._last_stamp
+        else:
+            self._due += self.period
+        self._last_stamp = stamp
+        return self._due if self._clock.wait_until(self._due, stop) else None

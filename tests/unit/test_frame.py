@@ -1,0 +1,258 @@
+"""Frame buffers, their views, and results that lend and copy them."""
+
+from __future__ import annotations
+
+import gc
+import threading
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from pipeline.contracts import FrameMapping
+from pipeline.errors import ClosedError
+from pipeline.frame import Frame, FrameFormat, FramePool
+from pipeline.results import Detections, Lease, RawOutput, Result, Stamps
+
+FORMAT = FrameFormat(4, 3)
+STAMPS = Stamps(100, 110, 120, 130, 140, 150, 160, 170, 2_000_100)
+
+
+def take(pool: FramePool) -> Frame:
+    frame = pool.try_acquire()
+    assert frame is not None
+    return frame
+
+
+# --- the pool
+
+
+def test_a_pool_lends_each_buffer_once() -> None:
+    pool = FramePool(FORMAT, 3)
+    frames = [take(pool) for _ in range(3)]
+    assert pool.try_acquire() is None
+    assert {frame.index for frame in frames} == {0, 1, 2}
+    assert len({frame.image.ctypes.data for frame in frames}) == 3
+    assert (len(pool), pool.free, pool.nbytes) == (3, 0, 3 * 36)
+    assert frames[0].image.shape == (3, 4, 3)
+    frames[1].release()
+    assert take(pool) is frames[1]
+
+
+def test_the_last_holder_returns_the_buffer() -> None:
+    freed: list[int] = []
+    pool = FramePool(FORMAT, 1, on_free=lambda: freed.append(pool.free))
+    frame = take(pool)
+    frame.retain()
+    frame.release()
+    assert (pool.free, freed) == (0, [])
+    frame.release()
+    assert (pool.free, freed) == (1, [1])
+    with pytest.raises(RuntimeError, match="frame buffer 0: released more often than held"):
+        frame.release()
+    assert (pool.free, freed) == (1, [1])
+
+
+def test_a_view_keeps_the_buffer_after_the_last_holder() -> None:
+    freed: list[None] = []
+    pool = FramePool(FORMAT, 1, on_free=lambda: freed.append(None))
+    frame = take(pool)
+    view = frame.view()
+    frame.release()
+    assert pool.try_acquire() is None
+    del view
+    assert pool.free == 1
+    assert len(freed) == 1
+
+
+def test_a_slice_of_a_view_keeps_the_buffer_too() -> None:
+    pool = FramePool(FORMAT, 1)
+    frame = take(pool)
+    frame.image[:] = 5
+    slices = [frame.view()[1:, :, 0], frame.view()[::-1], frame.view().reshape(-1)]
+    frame.release()
+    for _ in range(3):
+        assert pool.free == 0
+        assert (slices[-1] == 5).all()
+        slices.pop()
+    assert pool.free == 1
+
+
+def test_a_view_in_a_cycle_comes_back_with_the_collector() -> None:
+    pool = FramePool(FORMAT, 1)
+    frame = take(pool)
+    cycle: list[object] = [frame.view()]
+    cycle.append(cycle)
+    frame.release()
+    del cycle
+    gc.collect()
+    assert pool.free == 1
+
+
+def test_a_view_is_read_only_and_shares_the_memory() -> None:
+    frame = take(FramePool(FORMAT, 1))
+    view = frame.view()
+    assert view.ctypes.data == frame.image.ctypes.data
+    with pytest.raises(ValueError, match="read-only"):
+        view[0, 0, 0] = 1
+    frame.image[0, 0, 0] = 9
+    assert view[0, 0, 0] == 9
+
+
+def test_a_view_that_dies_before_the_holder_returns_nothing() -> None:
+    pool = FramePool(FORMAT, 1)
+    frame = take(pool)
+    frame.view()
+    assert pool.free == 0
+    frame.release()
+    assert pool.free == 1
+
+
+def test_a_pool_survives_many_threads() -> None:
+    pool = FramePool(FORMAT, 3)
+    wrong: list[str] = []
+    start = threading.Barrier(6)
+
+    def work(me: int) -> None:
+        start.wait(20)
+        for _ in range(400):
+            frame = pool.try_acquire()
+            if frame is None:
+                continue
+            frame.image[:] = me
+            view = frame.view()
+            frame.release()
+            if not (view == me).all():
+                wrong.append("written while viewed")
+            del view
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert wrong == []
+    assert pool.free == 3
+
+
+# --- leases and results
+
+
+def result_of(
+    frame: Frame | None, output: npt.NDArray[np.float32] | None, lease: Lease | None
+) -> Result:
+    return Result(
+        "front",
+        7,
+        STAMPS,
+        Detections.empty(),
+        (lambda: frame.view()) if frame is not None else (lambda: np.zeros((1, 1, 3), np.uint8)),
+        (lambda: (RawOutput("scores", output),)) if output is not None else (lambda: ()),
+        lease,
+    )
+
+
+def test_a_lease_gives_back_once() -> None:
+    given: list[None] = []
+    lease = Lease(lambda: given.append(None))
+    lease.retain()
+    lease.release()
+    assert lease.live
+    assert given == []
+    lease.release()
+    assert not lease.live
+    assert given == [None]
+    for call in (lease.release, lease.retain):
+        with pytest.raises(ClosedError, match="released"):
+            call()
+    assert given == [None]
+
+
+def test_a_result_is_refused_after_its_lease() -> None:
+    frame = take(FramePool(FORMAT, 1))
+    result = result_of(frame, np.ones(3, np.float32), Lease(frame.release))
+    assert result.image.shape == (3, 4, 3)
+    assert result.outputs[0].name == "scores"
+    result.release()
+    for name in ("image", "outputs"):
+        with pytest.raises(ClosedError, match=r"result 7 of camera 'front'.*result\.copy\(\)"):
+            getattr(result, name)
+    with pytest.raises(ClosedError):
+        result.copy()
+    assert len(result.detections) == 0
+    assert result.captured_ns == 100
+
+
+def test_retain_keeps_a_result() -> None:
+    pool = FramePool(FORMAT, 1)
+    frame = take(pool)
+    result = result_of(frame, None, Lease(frame.release))
+    result.retain()
+    result.release()
+    assert result.image.shape == (3, 4, 3)
+    result.release()
+    assert pool.free == 1
+
+
+def test_a_copy_owns_everything() -> None:
+    pool = FramePool(FORMAT, 1)
+    frame = take(pool)
+    frame.image[:] = 3
+    output = np.ones(3, np.float32)
+    result = result_of(frame, output, Lease(frame.release))
+    kept = result.copy()
+    result.release()
+    assert pool.free == 1
+    frame.image[:] = 4
+    output[:] = 2
+    assert (kept.image == 3).all()
+    assert (kept.outputs[0].array == 1).all()
+    for array in (kept.image, kept.outputs[0].array):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 0
+    kept.release()  # nothing is borrowed, so this is harmless
+    assert kept.copy().sequence == 7
+    assert (kept.camera, kept.stamps) == ("front", STAMPS)
+
+
+def test_an_image_that_outlives_its_result_keeps_the_buffer() -> None:
+    pool = FramePool(FORMAT, 1)
+    frame = take(pool)
+    result = result_of(frame, None, Lease(frame.release))
+    image = result.image
+    result.release()
+    assert pool.free == 0
+    del image
+    assert pool.free == 1
+
+
+# --- detections and mapping
+
+
+def test_detections_iterate_with_labels() -> None:
+    detections = Detections(
+        np.array([(0, 0, 1, 1), (1, 1, 2, 2), (2, 2, 3, 3)], np.float32),
+        np.array([0.9, 0.8, 0.7], np.float32),
+        np.array([1, 0, 5], np.int32),
+        np.zeros((3, 2, 2), np.float32),
+        ("cat", "dog"),
+    )
+    assert [d.label for d in detections] == ["dog", "cat", "5"]
+    assert [round(d.score, 3) for d in detections] == [0.9, 0.8, 0.7]
+    assert len(detections) == 3
+    with pytest.raises(ValueError, match="read-only"):
+        next(iter(detections)).box[0] = 1
+    assert Detections.empty(landmarks=5).landmarks.shape == (0, 5, 2)
+
+
+def test_stamps_tell_the_age() -> None:
+    assert STAMPS.latency_ns == 2_000_000
+
+
+def test_mapping_clips_to_the_frame_and_takes_any_number_of_points() -> None:
+    mapping = FrameMapping(2, 4, 10, 20, 100, 50)
+    points = np.array([[(10, 20), (110, 60)], [(-50, 0), (900, 900)]], np.float32)
+    back = mapping.to_frame(points)
+    np.testing.assert_array_equal(back, [[(0, 0), (50, 10)], [(0, 0), (100, 50)]])
+    assert back.dtype == np.float32
+    assert mapping.to_frame(np.empty((0, 5, 2), np.float32)).shape == (0, 5, 2)
