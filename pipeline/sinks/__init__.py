@@ -1,0 +1,34 @@
+"""Where results go; ``make_sink`` chooses by the kind."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipeline.sinks.settings import (
+    ConsoleSettings,
+    JsonlSettings,
+    SinkSettings,
+    VideoSettings,
+)
+
+if TYPE_CHECKING:
+    from pipeline.contracts import Sink
+
+__all__ = ["ConsoleSettings", "JsonlSettings", "SinkSettings", "VideoSettings", "make_sink"]
+
+
+def make_sink(settings: ConsoleSettings | JsonlSettings | VideoSettings) -> Sink:
+    """The sink that the settings are for, not yet open. Its file's path must be resolved."""
+    match settings:
+        case ConsoleSettings():
+            from pipeline.sinks.console import ConsoleSink
+
+            return ConsoleSink(settings)
+        case JsonlSettings():
+            from pipeline.sinks.jsonl import JsonlSink
+
+            return JsonlSink(settings)
+        case VideoSettings():
+            from pipeline.sinks.video import VideoSink
+
+            return VideoSink(settings)

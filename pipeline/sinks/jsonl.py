@@ -1,0 +1,149 @@
+"""JSON Lines: one object a result, one a line."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import stat
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.contracts import StreamInfo
+from pipeline.errors import SinkError
+from pipeline.results import Detections, RawOutput, Result
+from pipeline.sinks.settings import JsonlSettings
+from pipeline.sinks.target import make_parent, reason_of
+
+__all__ = ["JsonlSink", "record"]
+
+
+def record(result: Result) -> dict[str, Any]:
+    """What a line says of a result, ready for JSON.
+
+    Keys: ``camera``, ``sequence``, ``stamps`` (ns of the pipeline's clock), ``latency_ms``,
+    ``detections`` (``box`` [x1, y1, x2, y2] and ``landmarks`` [[x, y], ...] in frame pixels,
+    ``score``, ``label``) and, where the result keeps its outputs, ``outputs`` (``name``,
+    ``shape``, ``dtype``, ``min``, ``max``, ``mean``). Numbers that are not finite are null.
+    """
+    line: dict[str, Any] = {
+        "camera": result.camera,
+        "sequence": result.sequence,
+        "stamps": result.stamps._asdict(),
+        "latency_ms": round(result.stamps.latency_ns / 1e6, 3),
+        "detections": _detections(result.detections),
+    }
+    if outputs := result.outputs:
+        line["outputs"] = [_output(output) for output in outputs]
+    return line
+
+
+class JsonlSink:
+    """Writes ``record`` of each result as a line, implementing ``Sink``.
+
+    The folders above the file are made and an older file is replaced. Each line is one write,
+    so a killed process leaves whole lines; when a write fails, the part of a line is taken off.
+    """
+
+    needs_image = False
+
+    def __init__(self, settings: JsonlSettings) -> None:
+        self._path = settings.path
+        self._file = -1
+        self._good = 0
+
+    def open(self, stream: StreamInfo) -> None:
+        """Make the file. SinkError when it is a folder or cannot be written."""
+        make_parent("jsonl", self._path)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        try:
+            self._file = os.open(self._path, flags, 0o666)
+        except OSError as error:
+            raise self._failed(error) from error
+        self._good = 0
+
+    def write(self, result: Result) -> None:
+        """Append one line; SinkError when the disk is full or the reader has gone."""
+        if self._file < 0:
+            raise SinkError(f"jsonl: {self._path}: not open")
+        line = json.dumps(record(result), allow_nan=False, separators=(",", ":")).encode() + b"\n"
+        rest = memoryview(line)
+        try:
+            while rest:
+                rest = rest[os.write(self._file, rest) :]
+        except OSError as error:
+            self._drop_part()
+            raise self._failed(error) from error
+        self._good += len(line)
+
+    def close(self) -> None:
+        """Close the file; SinkError when the system could not keep what was written."""
+        file, self._file = self._file, -1
+        if file >= 0:
+            try:
+                os.close(file)
+            except OSError as error:
+                raise self._failed(error) from error
+
+    def _drop_part(self) -> None:
+        with contextlib.suppress(OSError):
+            if stat.S_ISREG(os.fstat(self._file).st_mode):
+                os.ftruncate(self._file, self._good)
+                os.lseek(self._file, self._good, os.SEEK_SET)
+
+    def _failed(self, error: OSError) -> SinkError:
+        return SinkError(f"jsonl: {self._path}: cannot be written: {reason_of(error)}")
+
+
+def _finite(value: float, digits: int) -> float | None:
+    return round(value, digits) if math.isfinite(value) else None
+
+
+def _rows(values: npt.NDArray[np.float32]) -> Any:
+    """Nested lists of numbers of two decimals."""
+    listed = values.tolist()
+
+    def each(item: Any) -> Any:
+        return [each(i) for i in item] if isinstance(item, list) else _finite(item, 2)
+
+    return each(listed)
+
+
+def _detections(detections: Detections) -> list[dict[str, Any]]:
+    return [
+        {
+            "box": _rows(detection.box),
+            "score": _finite(detection.score, 4),
+            "label": detection.label,
+            "landmarks": _rows(detection.landmarks),
+        }
+        for detection in detections
+    ]
+
+
+def _output(output: RawOutput) -> dict[str, Any]:
+    array = output.array
+    told: dict[str, Any] = {
+        "name": output.name,
+        "shape": list(array.shape),
+        "dtype": array.dtype.name,
+        "min": None,
+        "max": None,
+        "mean": None,
+    }
+    if array.size:
+        with np.errstate(all="ignore"):
+            told["min"] = _scalar(array.min())
+            told["max"] = _scalar(array.max())
+            told["mean"] = _scalar(array.mean(dtype=np.float64))
+    return told
+
+
+def _scalar(value: np.generic) -> float | int | None:
+    number = value.item()
+    if isinstance(number, int):  # bool too
+        return int(number)
+    return float(number) if math.isfinite(number) else None

@@ -1,0 +1,70 @@
+"""Settings of the sinks, told apart by ``kind``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+__all__ = ["ConsoleSettings", "JsonlSettings", "SinkSettings", "VideoSettings"]
+
+
+class _SinkBase(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    policy: Literal["block", "drop_newest"] | None = Field(
+        default=None,
+        description="When this sink is slower than the results: block holds the pipeline back, "
+        "drop_newest leaves results out and counts them. By default block when the source waits "
+        "for the pipeline, else drop_newest.",
+    )
+    queue: int = Field(
+        default=8, ge=1, le=1024, description="Number of results that may wait for this sink."
+    )
+
+
+class ConsoleSettings(_SinkBase):
+    """One line a result on standard output."""
+
+    kind: Literal["console"]
+
+
+class JsonlSettings(_SinkBase):
+    """One JSON object a result, one a line, in a file."""
+
+    kind: Literal["jsonl"]
+    path: str = Field(
+        min_length=1,
+        description="File to write; its folders are made, an older file is replaced. Relative "
+        "paths start at the folder of this file.",
+    )
+
+
+class VideoSettings(_SinkBase):
+    """The frames with boxes, labels and landmarks drawn on, as a video file."""
+
+    kind: Literal["video"]
+    path: str = Field(
+        min_length=1,
+        description="File to write; its folders are made, an older file is replaced, its ending "
+        "(.mp4, .avi) chooses the container. Relative paths start at the folder of this file.",
+    )
+    fps: float | None = Field(
+        default=None,
+        gt=0,
+        le=1000,
+        allow_inf_nan=False,
+        description="Frames per second of the file; by default those of the source, else 30.",
+    )
+    codec: str = Field(
+        default="mp4v",
+        min_length=4,
+        max_length=4,
+        pattern=r"^[\x20-\x7e]{4}$",
+        description="Four-character code of the codec, for example mp4v, MJPG.",
+    )
+
+
+SinkSettings = Annotated[
+    ConsoleSettings | JsonlSettings | VideoSettings, Field(discriminator="kind")
+]

@@ -1,0 +1,144 @@
+"""An annotated video: boxes, labels and landmarks on the frames."""
+
+from __future__ import annotations
+
+import os
+
+import cv2
+import numpy as np
+
+from pipeline.contracts import StreamInfo
+from pipeline.errors import SinkError
+from pipeline.frame import Image
+from pipeline.results import Detection, Detections, Result
+from pipeline.sinks.settings import VideoSettings
+from pipeline.sinks.target import make_parent, reason_of
+from pipeline.videoio import error_line, ffmpeg_backend, mute_ffmpeg, quiet_opencv, unmute_ffmpeg
+
+__all__ = ["VideoSink", "annotate"]
+
+DEFAULT_FPS = 30.0
+# BGR, well apart and legible on most pictures.
+_COLOURS = ((80, 220, 60), (60, 120, 255), (255, 160, 40), (60, 220, 240), (240, 90, 220))
+_DARK, _LIGHT = (0, 0, 0), (255, 255, 255)
+
+
+def annotate(canvas: Image, detections: Detections) -> None:
+    """Draw the detections into ``canvas``, uint8 BGR (height, width, 3) in frame pixels."""
+    unit = max(1, round(min(canvas.shape[:2]) / 360))
+    for index, detection in enumerate(detections):
+        colour = _COLOURS[int(detections.labels[index]) % len(_COLOURS)]
+        if np.isfinite(detection.box).all():
+            _draw_box(canvas, detection, colour, unit)
+        for x, y in detection.landmarks[np.isfinite(detection.landmarks).all(1)]:
+            cv2.circle(canvas, (_pixel(x), _pixel(y)), unit + 1, colour, cv2.FILLED, cv2.LINE_AA)
+
+
+def _pixel(value: float) -> int:
+    # OpenCV's coordinates are 16 bits wide before its own shift.
+    return round(min(max(float(value), -30000.0), 30000.0))
+
+
+def _draw_box(canvas: Image, detection: Detection, colour: tuple[int, int, int], unit: int) -> None:
+    x1, y1, x2, y2 = (_pixel(value) for value in detection.box)
+    cv2.rectangle(canvas, (x1, y1), (x2, y2), colour, unit)
+    text = f"{detection.label} {detection.score:.2f}"
+    font, size = cv2.FONT_HERSHEY_SIMPLEX, 0.4 * unit
+    (width, height), below = cv2.getTextSize(text, font, size, unit)
+    # Above the box, or inside it where there is no room above.
+    base = y1 - below if y1 - height - below >= 0 else y1 + height + unit
+    left = max(0, min(x1, canvas.shape[1] - width))
+    corner, far = (left, base - height), (left + width, base + below)
+    cv2.rectangle(canvas, corner, far, colour, cv2.FILLED)
+    ink = _DARK if sum(colour) > 380 else _LIGHT
+    cv2.putText(canvas, text, (left, base), font, size, ink, unit, cv2.LINE_AA)
+
+
+class VideoSink:
+    """Encodes each result's frame with its detections drawn on, implementing ``Sink``.
+
+    The folders above the file are made and an older file is replaced. Sizes that are not even
+    lose their last column or row, as most codecs need even ones.
+    """
+
+    needs_image = True
+
+    def __init__(self, settings: VideoSettings) -> None:
+        self._settings = settings
+        self._where = f"video: {settings.path}"
+        self._writer: cv2.VideoWriter | None = None
+        self._canvas: Image = np.empty((0, 0, 3), np.uint8)
+        self._written = 0
+
+    def open(self, stream: StreamInfo) -> None:
+        """Start the file. SinkError when it cannot be written or the codec is not there."""
+        path, codec = self._settings.path, self._settings.codec
+        make_parent("video", path)
+        try:
+            with open(path, "wb"):
+                pass
+        except OSError as error:
+            raise SinkError(f"{self._where}: cannot be written: {reason_of(error)}") from error
+        width, height, source_fps, _ = stream.format
+        fps = self._settings.fps or source_fps or DEFAULT_FPS
+        self._canvas = np.empty((height, width, 3), np.uint8)
+        self._written = 0
+        mute_ffmpeg()
+        try:
+            with quiet_opencv():
+                fourcc = cv2.VideoWriter.fourcc(*codec)
+                writer = cv2.VideoWriter(path, ffmpeg_backend(), fourcc, fps, (width, height))
+            if not writer.isOpened():
+                raise SinkError(
+                    f"{self._where}: no video of {width}x{height} at {fps:g} fps can be written; "
+                    f"codec {codec!r} is missing here or does not fit "
+                    f"{os.path.splitext(path)[1] or 'a file without an ending'}"
+                )
+        except cv2.error as error:
+            unmute_ffmpeg()
+            raise SinkError(f"{self._where}: cannot be written: {error_line(error)}") from error
+        except BaseException:
+            unmute_ffmpeg()
+            raise
+        self._writer = writer
+
+    def write(self, result: Result) -> None:
+        """Encode one frame."""
+        if self._writer is None:
+            raise SinkError(f"{self._where}: not open")
+        image = result.image
+        if image.shape != self._canvas.shape:
+            raise SinkError(
+                f"{self._where}: needed a frame {self._canvas.shape}, got {image.shape}"
+            )
+        np.copyto(self._canvas, image)
+        annotate(self._canvas, result.detections)
+        try:
+            self._writer.write(self._canvas)
+        except cv2.error as error:
+            raise SinkError(f"{self._where}: cannot be written: {error_line(error)}") from error
+        self._written += 1
+
+    def close(self) -> None:
+        """Finish the file; SinkError when it did not become a readable video (disk full)."""
+        writer, self._writer = self._writer, None
+        if writer is None:
+            return
+        try:
+            writer.release()
+            if self._written and not self._readable():
+                raise SinkError(
+                    f"{self._where}: {self._written} frames were written but no readable file "
+                    "came of it; the disk may be full"
+                )
+        finally:
+            unmute_ffmpeg()
+
+    def _readable(self) -> bool:
+        # The writer reports no failure, so look at what it made.
+        with quiet_opencv():
+            capture = cv2.VideoCapture(self._settings.path, ffmpeg_backend())
+            try:
+                return bool(capture.isOpened() and capture.grab())
+            finally:
+                capture.release()
