@@ -1,0 +1,74 @@
+"""The public face: a pipeline from a YAML file, a mapping or checked settings."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pipeline.clock import Clock
+from pipeline.config import load, parse
+from pipeline.runner import Runner
+from pipeline.settings import Config
+from pipeline.stats import Stats
+
+__all__ = ["Pipeline", "new_event_loop"]
+
+
+class Pipeline(Runner):
+    """Streaming inference from a source to results.
+
+    ``async with Pipeline.from_yaml("camera.yaml") as pipeline:`` opens everything; then either
+    ``async for result in pipeline:`` hands out results, each borrowed until the next turn of
+    the loop (``result.copy()`` keeps it), or ``await pipeline.wait()`` feeds only the sinks.
+
+    ``config`` is a mapping in the YAML's shape, relative paths from the working directory,
+    or a ``Config``. ``frames``, an async iterable of uint8 arrays (H, W, 3) BGR, replaces the
+    source; ``live`` says whether they come at their own pace. Errors are PipelineError's kinds.
+    """
+
+    def __init__(
+        self,
+        config: Config | Mapping[str, Any],
+        *,
+        frames: AsyncIterable[Any] | None = None,
+        live: bool = False,
+        max_frames: int | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        if not isinstance(config, Config):
+            mapping = dict(config)
+            if frames is not None:
+                mapping["source"] = {**mapping.get("source", {}), "uri": "synthetic:"}
+            config = parse(mapping, Path.cwd())
+        super().__init__(config, frames=frames, live=live, max_frames=max_frames, clock=clock)
+
+    @classmethod
+    def from_yaml(
+        cls, path: str | os.PathLike[str], overrides: Sequence[str] = (), **options: Any
+    ) -> Pipeline:
+        """From a YAML file; ``overrides`` are ``path.to.key=value``, ``options`` as above."""
+        return cls(load(path, list(overrides)), **options)
+
+    def run(self) -> Stats:
+        """Run to the end of the source, blocking, outside of any event loop."""
+
+        async def main() -> None:
+            async with self:
+                await self.wait()
+
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            runner.run(main())
+        return self.stats()
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """A uvloop where it is installed, else asyncio's own."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop

@@ -1,0 +1,67 @@
+"""The whole configuration of a pipeline, as immutable models without a word about YAML."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from pipeline.backends.settings import ModelSettings
+from pipeline.postprocess.settings import PostprocessSettings
+from pipeline.preprocess import PreprocessSettings
+from pipeline.sinks.settings import SinkSettings
+from pipeline.sources.settings import SourceSettings
+
+__all__ = ["Config", "RingSettings"]
+
+
+class RingSettings(BaseModel):
+    """The slots that rotate through the engine."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    depth: int = Field(
+        default=4,
+        ge=1,
+        le=256,
+        description="Number of slots; each holds driver memory for every input and output.",
+    )
+
+
+class Config(BaseModel):
+    """One pipeline: a source, a model on an engine, and where the results go.
+
+    ``pipeline.config`` makes it from a YAML file or a mapping, with all paths absolute.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, title="Pipeline configuration")
+
+    source: SourceSettings = Field(description="Where frames come from.")
+    model: ModelSettings = Field(description="The model, and the engine and device it runs on.")
+    ring: RingSettings = Field(default=RingSettings(), description="The slots.")
+    preprocess: PreprocessSettings = Field(
+        default=PreprocessSettings(), description="How a frame becomes the model's input."
+    )
+    postprocess: PostprocessSettings = Field(
+        default=PostprocessSettings(), description="How outputs become detections."
+    )
+    sinks: tuple[SinkSettings, ...] = Field(
+        default=(), max_length=64, description="Where results go; none is allowed."
+    )
+    drain_seconds: float = Field(
+        default=5.0,
+        ge=0,
+        le=3600,
+        allow_inf_nan=False,
+        description="When stopped, how long what is in flight may take to come through.",
+    )
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Config:
+        if self.ring.depth < self.model.contexts:
+            raise PydanticCustomError(
+                "ring_depth",
+                "ring.depth: {depth} is fewer than model.contexts {contexts}: "
+                "each context needs a slot",
+                {"depth": self.ring.depth, "contexts": self.model.contexts},
+            )
+        return self
