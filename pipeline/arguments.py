@@ -1,0 +1,124 @@
+"""Arguments of the command line."""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Literal, cast
+
+__all__ = ["Arguments", "parse_arguments"]
+
+Command = Literal["check", "devices", "run", "schema"]
+
+_COMMANDS = ("check", "devices", "schema")
+_PROGRAM = "python -m pipeline"
+_ABOUT = """\
+Streams video through a model on a ring of buffers that the inference device owns.
+
+commands, instead of a configuration:
+  check CONFIG.yaml   check a configuration and print what it is going to do; opens nothing
+  devices             each engine and device of this machine, usable or why not
+  schema              JSON Schema of the configuration, for editors
+  (a configuration that has such a name is reached as ./check)
+"""
+_EXAMPLES = """\
+examples:
+  %(prog)s configs/demo.yaml
+  %(prog)s camera.yaml --set source.uri=1 --set model.device=GPU
+  %(prog)s camera.yaml --frames 500 --jsonl out/results.jsonl --summary out/summary.json
+  %(prog)s check camera.yaml
+
+Ctrl-C lets what is in flight come through and ends with 0; a second one cancels.
+exit codes: 0 done, 2 bad configuration or arguments, 3 source, 4 engine or device, 5 sink,
+1 anything else
+"""
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """What the user asked for."""
+
+    command: Command
+    config: str = ""
+    overrides: tuple[str, ...] = ()
+    frames: int | None = None
+    jsonl: str | None = None
+    summary: str | None = None
+    quiet: bool = False
+    debug: bool = False
+
+
+def parse_arguments(argv: Sequence[str]) -> Arguments:
+    """Read the arguments; ends the process with 2 and a message when they are wrong."""
+    words = list(argv)
+    # Flags may stand before a command, as in `--debug check x.yaml`.
+    first = next((i for i, word in enumerate(words) if word not in ("--debug", "--quiet")), None)
+    command = words.pop(first) if first is not None and words[first] in _COMMANDS else "run"
+    found = _parser(command).parse_args(words)
+    return Arguments(
+        command=cast(Command, command),
+        config=getattr(found, "config", ""),
+        overrides=tuple(getattr(found, "set", ())),
+        frames=getattr(found, "frames", None),
+        jsonl=getattr(found, "jsonl", None),
+        summary=getattr(found, "summary", None),
+        quiet=found.quiet,
+        debug=found.debug,
+    )
+
+
+def _parser(command: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=_PROGRAM if command == "run" else f"{_PROGRAM} {command}",
+        description=_ABOUT if command == "run" else _line_about(command),
+        epilog=_EXAMPLES if command == "run" else None,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    if command in ("run", "check"):
+        parser.add_argument("config", metavar="CONFIG.yaml", help="the configuration")
+        parser.add_argument(
+            "--set",
+            action="append",
+            default=[],
+            metavar="PATH.TO.KEY=VALUE",
+            help="override one value of the configuration; VALUE is YAML, relative paths in it "
+            "start at the configuration's folder; may be given several times",
+        )
+    if command == "run":
+        _add_run_options(parser)
+        parser.add_argument("--version", action="version", version=_version())
+    parser.add_argument("--quiet", action="store_true", help="print errors only")
+    parser.add_argument("--debug", action="store_true", help="log more, and errors with traceback")
+    return parser
+
+
+def _add_run_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--frames", type=_positive, metavar="N", help="end after N frames")
+    parser.add_argument(
+        "--jsonl", metavar="FILE", help="write results to FILE, too, one JSON object a line"
+    )
+    parser.add_argument(
+        "--summary", metavar="FILE", help="write the figures of the run to FILE as JSON"
+    )
+
+
+def _positive(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 19 and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"needs a whole number of at least 1, got {text!r}")
+    return int(text)
+
+
+def _line_about(command: str) -> str:
+    line = next(line for line in _ABOUT.splitlines() if line.startswith(f"  {command} "))
+    return textwrap.fill(line.removeprefix(f"  {command} ").split("  ")[-1].strip().capitalize())
+
+
+def _version() -> str:
+    try:
+        return f"npu-pipeline {version('npu-pipeline')}"
+    except PackageNotFoundError:
+        return "npu-pipeline, not installed"

@@ -1,0 +1,259 @@
+"""The command line: what each command does, exit codes, one clear line for each failure."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import re
+import select
+import sys
+import traceback
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from pipeline.arguments import Arguments, parse_arguments
+from pipeline.errors import ClosedError, PipelineError, SinkError
+from pipeline.locate import printable
+from pipeline.report import StatusLine, ensure_writable, summary, table, write_json
+from pipeline.signals import StopRequests
+
+if TYPE_CHECKING:
+    from pipeline.pipeline import Pipeline
+    from pipeline.settings import Config
+    from pipeline.stats import Stats
+
+__all__ = ["main"]
+
+_MISSING_LIBRARY = re.compile(r"(lib[\w.+-]+\.so[\w.]*): cannot open shared object file")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; the exit code.
+
+    0 done or drained, 2 bad configuration or arguments, 3 source, 4 engine or device, 5 sink,
+    1 anything else. A part that hangs for good ends the process instead of returning.
+    """
+    arguments = parse_arguments(sys.argv[1:] if argv is None else argv)
+    _log_to_stderr(arguments)
+    try:
+        code = _COMMANDS[arguments.command](arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read our output has enough; without this Python complains once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        _say("error: interrupted")
+        return 1
+    except Exception as error:
+        return _failed(error, arguments.debug)
+    return code
+
+
+def _check(arguments: Arguments) -> int:
+    from pipeline.config import load
+    from pipeline.plan import describe
+
+    plan = describe(load(arguments.config, arguments.overrides))
+    if not arguments.quiet:
+        sys.stdout.write(f"{plan}\n")
+    return 0
+
+
+def _devices(arguments: Arguments) -> int:
+    from pipeline.backends import ENGINES
+
+    rows = [row for engine in ENGINES for row in _devices_of(engine)]
+    widths = [max(len(row[i]) for row in rows) for i in range(3)]
+    for *columns, state in rows:
+        cells = [f"{cell:<{width}}" for cell, width in zip(columns, widths, strict=True)]
+        sys.stdout.write(printable("  ".join([*cells, state])) + "\n")
+    return 0
+
+
+def _devices_of(engine: str) -> list[tuple[str, str, str, str]]:
+    from pipeline.backends import backend
+
+    try:
+        version, found = backend(engine).list_devices(None)
+    except (PipelineError, ImportError) as error:
+        return [(engine, "-", "-", f"not usable: {_message(error)}")]
+    title = f"{engine} {version}"
+    usable = [(title, device, name, "usable") for device, name in found]
+    return usable or [(title, "-", "-", "not usable: it finds no device")]
+
+
+def _schema(arguments: Arguments) -> int:
+    from pipeline.config import json_schema
+
+    sys.stdout.write(json.dumps(json_schema(), indent=2) + "\n")
+    return 0
+
+
+def _run(arguments: Arguments) -> int:
+    with StopRequests() as requests:
+        from pipeline.config import load
+
+        extra = []
+        if arguments.jsonl is not None:
+            path = os.path.abspath(os.path.expanduser(arguments.jsonl))
+            extra.append({"kind": "jsonl", "path": path})
+        config = load(arguments.config, arguments.overrides, extra)
+        for option in ("jsonl", "summary"):
+            if (path := getattr(arguments, option)) is not None:
+                ensure_writable(path, f"--{option}")
+        from pipeline.pipeline import Pipeline, new_event_loop
+
+        if requests.count:
+            return 0
+        pipeline = Pipeline(config, max_frames=arguments.frames)
+        runner = asyncio.Runner(loop_factory=new_event_loop)
+        failure: BaseException | None = None
+        try:
+            runner.run(_drive(pipeline, config, requests, arguments.quiet))
+        except (Exception, asyncio.CancelledError) as error:
+            failure = error
+        code = _finish(pipeline, arguments, failure, requests.count)
+        if pipeline.abandoned:
+            # Threads that hang would keep the interpreter from ending.
+            _say(f"warning: did not stop in time: {', '.join(pipeline.abandoned)}")
+            with suppress(OSError, ValueError):
+                sys.stdout.flush()
+            os._exit(code)
+        runner.close()
+        return code
+
+
+async def _drive(pipeline: Pipeline, config: Config, requests: StopRequests, quiet: bool) -> None:
+    """Run to the end of the source, or until the first request to stop has drained it."""
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+
+    def on_stop(count: int) -> None:
+        if count == 1:
+            _say(f"stopping, at most {config.drain_seconds:g} s; once more to cancel", quiet)
+            stop.set()
+        elif count == 2:
+            _say("cancelling", quiet)
+            pipeline.cancel()
+        else:
+            os._exit(1)
+
+    async def drain_when_asked() -> None:
+        await stop.wait()
+        await pipeline.drain(config.drain_seconds)
+
+    line = StatusLine(lambda: _stats(pipeline), sys.stderr)
+    drainer = asyncio.create_task(drain_when_asked())
+    requests.attach(loop, on_stop)
+    try:
+        if not quiet:
+            line.start(loop)
+        async with pipeline:
+            await pipeline.wait()
+    finally:
+        line.stop()
+        drainer.cancel()
+        await asyncio.wait({drainer})
+        requests.detach(loop)
+    if not drainer.cancelled() and (error := drainer.exception()) is not None:
+        raise error
+
+
+def _finish(
+    pipeline: Pipeline, arguments: Arguments, failure: BaseException | None, stops: int
+) -> int:
+    """Tell how the run went, and turn its end into an exit code."""
+    if isinstance(failure, ClosedError | asyncio.CancelledError) and stops == 1:
+        failure = None  # stopped before it was running
+    if isinstance(failure, SinkError) and isinstance(failure.__cause__, BrokenPipeError):
+        failure = None if _reader_left() else failure  # who has read enough is no failure
+    stats = _stats(pipeline)
+    if stats is not None and not arguments.quiet and (stats.frames or failure is None):
+        _say(table(stats))
+    code = 0
+    if stops > 1 and (failure is None or isinstance(failure, ClosedError | asyncio.CancelledError)):
+        _say("error: cancelled, what was in flight is lost")
+        code = 1
+    elif failure is not None:
+        code = _failed(failure, arguments.debug)
+    if stats is not None and arguments.summary is not None:
+        try:
+            write_json(arguments.summary, summary(stats), "--summary")
+        except PipelineError as error:
+            code = code or _failed(error, arguments.debug)
+    return code
+
+
+def _reader_left() -> bool:
+    """Whether standard output is a pipe that nobody reads any more."""
+    poll = select.poll()
+    try:
+        poll.register(sys.stdout.fileno(), 0)
+        return any(events & select.POLLERR for _, events in poll.poll(0))
+    except (OSError, ValueError):
+        return False
+
+
+def _stats(pipeline: Pipeline) -> Stats | None:
+    try:
+        return pipeline.stats()
+    except PipelineError:
+        return None  # it was never open
+
+
+def _failed(error: BaseException, debug: bool) -> int:
+    """Print what went wrong; the exit code that says so."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if debug:
+        _say("".join(traceback.format_exception(error)).rstrip())
+    for line in _message(error).splitlines() or [type(error).__name__]:
+        _say(f"error: {line}")
+    return error.exit_code if isinstance(error, PipelineError) else 1
+
+
+def _message(error: BaseException) -> str:
+    if isinstance(error, PipelineError):
+        return str(error)
+    if isinstance(error, ImportError):
+        if missing := _MISSING_LIBRARY.search(str(error)):
+            return f"OpenCV needs {missing[1]}, which is missing; apt install libgl1 libglib2.0-0"
+        if "'_native'" in str(error):
+            return "the native module is not built; pip install npu-pipeline, or . in a clone"
+        if isinstance(error, ModuleNotFoundError):
+            name = (error.name or "").partition(".")[0]
+            return f"{error}; pip install {'npu-pipeline' if name == 'pipeline' else name}"
+    return f"internal: {type(error).__name__}: {error}; --debug shows where"
+
+
+def _say(text: str, quiet: bool = False) -> None:
+    """One or more lines on stderr, in place of a status line that stands there."""
+    if quiet:
+        return
+    with suppress(OSError, ValueError, AttributeError):  # stderr may be closed
+        start = "\r\x1b[K" if sys.stderr.isatty() else ""
+        sys.stderr.write(f"{start}{printable(text)}\n")
+        sys.stderr.flush()
+
+
+class _SayHandler(logging.Handler):
+    """Log records in the form of the command line's other messages."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        _say(f"{record.levelname.lower()}: {record.getMessage()}")
+
+
+def _log_to_stderr(arguments: Arguments) -> None:
+    log = logging.getLogger("pipeline")
+    if not any(isinstance(handler, _SayHandler) for handler in log.handlers):
+        log.addHandler(_SayHandler())
+    log.propagate = False
+    quiet_level = logging.ERROR if arguments.quiet else logging.WARNING
+    log.setLevel(logging.DEBUG if arguments.debug else quiet_level)
+
+
+_COMMANDS = {"check": _check, "devices": _devices, "run": _run, "schema": _schema}

@@ -1,0 +1,204 @@
+"""Configurations from YAML files and mappings: overridden, checked whole, paths made absolute."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from pipeline import locate, problems
+from pipeline.backends.settings import ModelSettings
+from pipeline.clock import MonotonicClock
+from pipeline.errors import ConfigError
+from pipeline.problems import Problem
+from pipeline.settings import Config, RingSettings
+from pipeline.yamlfile import Document
+
+__all__ = ["Config", "ModelSettings", "RingSettings", "json_schema", "load", "parse"]
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+def load(
+    path: str | os.PathLike[str],
+    overrides: Iterable[str] = (),
+    extra_sinks: Sequence[Mapping[str, Any]] = (),
+) -> Config:
+    """The configuration in a YAML file, checked whole, its paths made absolute.
+
+    ``overrides`` are ``path.to.key=value`` texts whose values are YAML; ``extra_sinks`` come
+    after those of the file. Relative paths start at the folder of the file. ConfigError has
+    one line for each problem, beginning with the file and the YAML path; a source that is not
+    there is a SourceError when nothing else is wrong. No source, model or device is opened.
+    """
+    document = Document(os.fspath(path))
+    document.read(Path(path))
+    for override in overrides:
+        document.override(override)
+    if document.data is None:
+        raise ConfigError(f"{document.name}: empty; at least source and model are needed")
+    return _config(document, Path(os.path.abspath(path)).parent, extra_sinks)
+
+
+def parse(
+    mapping: Mapping[str, Any] | Config, base: str | os.PathLike[str] = ".", name: str = ""
+) -> Config:
+    """The configuration in a mapping of the YAML's shape; see ``load``.
+
+    Relative paths start at ``base``, ``${ENV}`` is expanded in every text, and ``name``, if
+    given, begins every message. A ``Config`` that a program built is checked the same way.
+    """
+    document = Document(name)
+    if isinstance(mapping, Config):
+        document.data = mapping.model_dump(mode="json", exclude_unset=True)
+    else:
+        document.take(mapping)
+    return _config(document, Path(os.path.abspath(base)), ())
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema of the YAML file, for editors."""
+    dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    return dialect | Config.model_json_schema()
+
+
+def _config(document: Document, base: Path, extra_sinks: Sequence[Mapping[str, Any]]) -> Config:
+    data = document.data
+    if not isinstance(data, dict):
+        kind = "a list" if isinstance(data, list) else "a single value"
+        text = f"needs keys such as source and model at the top, got {kind}"
+        raise ConfigError(problems.line(document.name, (), text))
+    # A section whose lines are all commented out is a section left out.
+    data = {key: value for key, value in data.items() if value is not None}
+    sinks = data.get("sinks", [])
+    if extra_sinks and isinstance(sinks, list):
+        data["sinks"] = [*sinks, *map(dict, extra_sinks)]
+    found = _make_absolute(data, base)
+    config: Config | None = None
+    try:
+        config = _strictly(Config, data)
+    except ValidationError as error:
+        found += problems.from_validation(error, Config, data, document.written)
+    else:
+        found += [*_check_source(config), *_check_options(config, document)]
+        config = _with_option_paths(config, base) if not found else config
+    unset = {problem.path for problem in document.problems}
+    found = document.problems + [problem for problem in found if problem.path not in unset]
+    if found or config is None:
+        problems.raise_all(document.name, found, document.origins)
+    return config
+
+
+def _strictly(model: type[_Model], data: Mapping[str, Any]) -> _Model:
+    # As JSON: strict there still takes a list where the model has a tuple.
+    return model.model_validate_json(json.dumps(data), strict=True)
+
+
+def _check_source(config: Config) -> list[Problem]:
+    from pipeline.sources import make_reader  # for OpenCV, where the source needs it
+
+    try:
+        make_reader(config.source, MonotonicClock())
+    except ConfigError as error:
+        return [Problem((), str(error))]  # it begins with the place
+    return []
+
+
+def _check_options(config: Config, document: Document) -> list[Problem]:
+    from pipeline.backends import options_model  # an engine's module, when it is chosen
+
+    settings = config.model
+    above: problems.Place = ("model", "options")
+    found: list[Problem] = []
+    model = options_model(settings.engine)
+    if settings.path is None and settings.engine != "simulated":
+        text = f"missing, but engine {settings.engine} needs a model file"
+        found.append(Problem(("model", "path"), text))
+    try:
+        _strictly(model, settings.options)
+    except ValidationError as error:
+        found += problems.from_validation(error, model, settings.options, document.written, above)
+    return found
+
+
+def _with_option_paths(config: Config, base: Path) -> Config:
+    """Options that the engine declares as a path start at ``base``, too."""
+    from pipeline.backends import options_model
+
+    fields = options_model(config.model.engine).model_fields
+    options = dict(config.model.options)
+    for name, value in options.items():
+        declared = fields[name].annotation
+        if isinstance(value, str) and Path in (declared, *get_args(declared)):
+            options[name] = locate.resolve(value, base)
+    return config.model_copy(update={"model": config.model.model_copy(update={"options": options})})
+
+
+def _make_absolute(data: dict[str, Any], base: Path) -> list[Problem]:
+    """Resolve every path of ``data`` in place, and look whether what is read is there."""
+    found: list[Problem] = []
+    for section, key, is_source in (("model", "path", False), ("source", "uri", True)):
+        values = data.get(section)
+        text = values.get(key) if isinstance(values, dict) else None
+        if not (isinstance(text, str) and text) or (is_source and not _is_path(text)):
+            continue
+        try:
+            path = locate.resolve(text, base)
+            data[section] = {**data[section], key: path}
+            _look_at(path, is_source)
+        except ConfigError as error:
+            found.append(Problem((section, key), str(error), is_source))
+    model = data.get("model")
+    library = model.get("library") if isinstance(model, dict) else None
+    # A name without a folder is searched for by the system's loader.
+    if isinstance(library, str) and "/" in library:
+        data["model"] = {**data["model"], "library": locate.resolve(library, base)}
+    return found + _place_sinks(data, base)
+
+
+def _is_path(uri: str) -> bool:
+    """Whether a source is in the file system, and no device, which is looked at when opened."""
+    if uri.startswith((locate.PACKAGE_SCHEME, "file://")):
+        return True
+    return not (locate.is_url(uri) or uri.startswith(("synthetic:", "/dev/")))
+
+
+def _look_at(path: str, is_source: bool) -> None:
+    if not os.path.exists(path):
+        raise ConfigError(f"no such file: {path}")
+    if not is_source and os.path.isdir(path):
+        raise ConfigError(f"is a folder, not a model file: {path}")
+    if not os.access(path, os.R_OK):
+        raise ConfigError(f"cannot be read, permission denied: {path}")
+
+
+def _place_sinks(data: dict[str, Any], base: Path) -> list[Problem]:
+    sinks = data.get("sinks")
+    if not isinstance(sinks, list):
+        return []
+    found = []
+    taken = {
+        data[section].get(key): f"{section}.{key}"
+        for section, key in (("source", "uri"), ("model", "path"))
+        if isinstance(data.get(section), dict) and isinstance(data[section].get(key), str)
+    }
+    sinks = data["sinks"] = list(sinks)
+    for i, sink in enumerate(sinks):
+        text = sink.get("path") if isinstance(sink, dict) else None
+        if not (isinstance(text, str) and text):
+            continue
+        place = ("sinks", i, "path")
+        try:
+            path = locate.resolve(text, base)
+        except ConfigError as error:
+            found.append(Problem(place, str(error)))
+            continue
+        sinks[i] = {**sink, "path": path}
+        other = taken.setdefault(path, problems.dotted(place))
+        if other != problems.dotted(place) and not path.startswith("/dev/"):
+            found.append(Problem(place, f"would overwrite {other}: {path}"))
+    return found

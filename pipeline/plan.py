@@ -1,0 +1,110 @@
+"""What a configuration is going to do, told without opening anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+import numpy as np
+
+from pipeline.backends.simulated import SimulatedOptions
+from pipeline.graph import build
+from pipeline.locate import printable
+from pipeline.settings import Config
+from pipeline.sources import kind_of
+from pipeline.sources.synthetic import synthetic_settings
+
+__all__ = ["describe"]
+
+_LATER = "as large as the model says when it is loaded"
+
+
+def describe(config: Config) -> str:
+    """The plan of a run as lines of name and value, secrets hidden.
+
+    Sizes are told as far as they are known before the source and the model are opened.
+    """
+    rows = [*_source(config), *_model(config), *_buffers(config), *_sinks(config)]
+    rows.append(("drain", f"at most {config.drain_seconds:g} s when stopped"))
+    width = max(len(name) for name, _ in rows)
+    return printable("\n".join(f"{name:<{width}}  {value}" for name, value in rows))
+
+
+def _source(config: Config) -> Iterator[tuple[str, str]]:
+    source = config.source
+    graph = build(config)
+    kind = kind_of(source)
+    uri = str(source.uri)
+    told = uri if uri.startswith(kind) else f"{kind} {uri}"
+    yield "source", f"{told} as {source.name!r}"
+    pace = "at its own pace" if graph.paced else "as fast as it is taken"
+    yield "  plays", f"{pace}, again and again" if source.loop else pace
+    origin = "set" if source.overflow else f"default for a source that plays {pace}"
+    waiting = _count(source.queue, "frame")
+    yield "  overflow", f"{graph.overflow} ({origin}), at most {waiting} waiting"
+
+
+def _model(config: Config) -> Iterator[tuple[str, str]]:
+    model = config.model
+    yield "model", model.path or "none, outputs are made up"
+    library = f", library {model.library}" if model.library else ""
+    device = f" on {model.device}" if model.engine != "simulated" else ""
+    yield "  engine", f"{model.engine}{device}{library}"
+    yield "  contexts", str(model.contexts)
+    if model.input_shape:
+        yield "  input shape", f"{list(model.input_shape)} (set)"
+    preprocess = config.preprocess
+    yield "preprocess", f"{preprocess.resize}, {preprocess.color}"
+    yield "postprocess", config.postprocess.kind
+
+
+def _buffers(config: Config) -> Iterator[tuple[str, str]]:
+    depth = config.ring.depth
+    yield "ring", _count(depth, "slot")
+    for name, each in zip(("inputs", "outputs"), _tensor_bytes(config), strict=True):
+        known = f"{_total(each, depth)} of driver memory" if each is not None else _LATER
+        yield f"  {name}", known
+    yield "frame buffers", _frame_buffers(config)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _total(each: int, count: int) -> str:
+    return f"{each:,} bytes x {count} = {each * count:,} bytes"
+
+
+def _tensor_bytes(config: Config) -> tuple[int | None, int | None]:
+    """Bytes of inputs and of outputs in one slot, each where it is known already.
+
+    An image input takes one byte for each value, whatever the model itself declares.
+    """
+    shape = config.model.input_shape
+    inputs = prod(shape) if shape else None
+    if config.model.engine != "simulated":
+        return inputs, None
+    tensors = SimulatedOptions.model_validate(config.model.options).outputs
+    return inputs, sum(prod(each.shape) * np.dtype(each.dtype).itemsize for each in tensors)
+
+
+def _frame_buffers(config: Config) -> str:
+    count = build(config).frame_buffers
+    source = config.source
+    if kind_of(source) == "synthetic":
+        source = synthetic_settings(source)
+    width, height = source.width, source.height
+    if width and height:
+        return f"{count} of {width}x{height} BGR, {_total(width * height * 3, count)}"
+    return f"{count} BGR, each of the source's own size, 3 bytes a pixel"
+
+
+def _sinks(config: Config) -> Iterator[tuple[str, str]]:
+    if not config.sinks:
+        yield "sinks", "none"
+    for number, (sink, wiring) in enumerate(zip(config.sinks, build(config).sinks, strict=True)):
+        path = getattr(sink, "path", None)
+        origin = "set" if sink.policy else "default for this overflow"
+        target = f"{sink.kind} {path}" if path else sink.kind
+        waiting = _count(sink.queue, "result")
+        yield f"sinks.{number}", f"{target}, {wiring.policy} ({origin}), at most {waiting} waiting"

@@ -1,0 +1,194 @@
+"""What the command line tells of a run: a status line, a table at the end, a summary as JSON."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
+
+from pipeline.errors import SinkError
+from pipeline.locate import printable
+
+if TYPE_CHECKING:
+    from pipeline.stats import Percentiles, Stats
+
+__all__ = ["StatusLine", "ensure_writable", "status", "summary", "table", "write_json"]
+
+_STAGES = ("capture", "preprocess", "infer", "postprocess")
+
+
+class _Loop(Protocol):
+    def call_later(self, delay: float, callback: Callable[[], object]) -> Any: ...
+
+
+def summary(stats: Stats) -> dict[str, Any]:
+    """The figures of a run as plain data for JSON; null where nothing was measured."""
+    at_start, at_end = stats.driver_allocations
+    return {
+        "engine": stats.engine,
+        "device": stats.device,
+        "frames": stats.frames,
+        "results": stats.results,
+        "dropped": dict(stats.dropped),
+        "undelivered": dict(stats.undelivered),
+        "fps": _number(stats.fps),
+        "elapsed_s": _number(stats.elapsed_s),
+        "latency_ms": _percentiles(stats.latency_ms),
+        "stage_ms": {name: _percentiles(value) for name, value in _stages(stats)},
+        "driver_allocations": {"at_start": at_start, "at_end": at_end},
+        "zero_copy": dict(stats.zero_copy),
+        "ring": {"depth": stats.depth, "slots": dict(stats.slots)},
+        "error": None if stats.error is None else printable(stats.error),
+    }
+
+
+def status(stats: Stats) -> str:
+    """One line: frame rate, age, drops by cause, slots in use."""
+    used = stats.depth - stats.slots.get("free", 0)
+    age = stats.latency_ms
+    return (
+        f"{stats.results} results  {_shown(stats.fps)} fps  "
+        f"age p50 {_shown(age.p50)} p99 {_shown(age.p99)} ms  "
+        f"dropped {_counts(stats.dropped)}  slots {used}/{stats.depth}"
+    )
+
+
+def table(stats: Stats) -> str:
+    """The whole run as lines of name and value, the slowest stage marked."""
+    at_start, at_end = stats.driver_allocations
+    rows = [
+        ("engine", f"{stats.engine} on {stats.device}"),
+        ("frames", f"{stats.frames} captured, {stats.results} results"),
+        ("dropped", _counts(stats.dropped)),
+        ("rate", f"{_shown(stats.fps)} fps over {_shown(stats.elapsed_s)} s"),
+        ("age", _pair(stats.latency_ms)),
+    ]
+    if any(stats.undelivered.values()):
+        rows.append(("undelivered", _counts(stats.undelivered)))
+    stages = _stages(stats)
+    slowest = max((value.p50 for _, value in stages if _known(value.p50)), default=None)
+    for name, value in stages:
+        mark = "  <- slowest" if slowest is not None and value.p50 == slowest else ""
+        rows.append((f"  {name}", f"{_pair(value)}{mark}"))
+    rows.append(("driver allocations", f"{at_start} at start, {at_end} at end"))
+    rows += [(f"  {name}", route) for name, route in stats.zero_copy.items()]
+    width = max(len(name) for name, _ in rows)
+    return printable("\n".join(f"{name:<{width}}  {value}".rstrip() for name, value in rows))
+
+
+class StatusLine:
+    """Prints the status again and again: in place on a terminal, as plain lines elsewhere.
+
+    ``stats`` is asked each time; None means that there is nothing to tell yet.
+    """
+
+    def __init__(self, stats: Callable[[], Stats | None], stream: TextIO) -> None:
+        self._stats = stats
+        self._stream = stream
+        self._terminal = stream.isatty()
+        self._timer: Any = None
+
+    def start(self, loop: _Loop) -> None:
+        """Print every second on a terminal, every five seconds elsewhere, until ``stop``."""
+        self._timer = loop.call_later(1.0 if self._terminal else 5.0, lambda: self._tick(loop))
+
+    def stop(self) -> None:
+        """Print no more, and clear the line."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            if self._terminal:
+                self._write("\r\x1b[K")
+
+    def show(self) -> None:
+        """Print the status once."""
+        stats = self._stats()
+        if stats is None:
+            return
+        line = status(stats)
+        if self._terminal:
+            columns = shutil.get_terminal_size().columns
+            self._write(f"\r{line[: max(columns - 1, 1)]}\x1b[K")
+        else:
+            self._write(f"{line}\n")
+
+    def _tick(self, loop: _Loop) -> None:
+        self.start(loop)
+        self.show()
+
+    def _write(self, text: str) -> None:
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except (OSError, ValueError):  # nobody reads any more; the run goes on
+            self._terminal = False
+
+
+def ensure_writable(path: str, option: str) -> str:
+    """The absolute path, with its folders made; SinkError when nothing can be written there."""
+    target = Path(os.path.abspath(os.path.expanduser(path)))
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.exists() and not target.is_file():
+            if target.is_dir() or not os.access(target, os.W_OK):
+                raise IsADirectoryError(errno.EISDIR, "is a folder or takes no data")
+            return str(target)  # a pipe or device, where opening to try might wait
+        existed = target.exists()
+        target.open("ab").close()
+        if not existed:
+            target.unlink()
+    except (OSError, ValueError) as error:
+        raise SinkError(f"{option} {path}: cannot be written: {_reason(error)}") from None
+    return str(target)
+
+
+def write_json(path: str, data: Any, option: str) -> None:
+    """Write ``data`` as JSON; SinkError naming the option when it cannot be."""
+    text = json.dumps(data, indent=2, allow_nan=False) + "\n"
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise SinkError(f"{option} {path}: cannot be written: {_reason(error)}") from None
+
+
+def _reason(error: Exception) -> str:
+    return str(getattr(error, "strerror", None) or error)
+
+
+def _stages(stats: Stats) -> list[tuple[str, Percentiles]]:
+    return sorted(
+        stats.stage_ms.items(),
+        key=lambda item: _STAGES.index(item[0]) if item[0] in _STAGES else len(_STAGES),
+    )
+
+
+def _counts(numbers: Mapping[str, int]) -> str:
+    causes = ", ".join(f"{cause} {number}" for cause, number in numbers.items() if number)
+    return f"{sum(numbers.values())} ({causes})" if causes else "0"
+
+
+def _percentiles(value: Percentiles) -> dict[str, float | None]:
+    return {"p50": _number(value.p50), "p99": _number(value.p99)}
+
+
+def _pair(value: Percentiles) -> str:
+    return f"p50 {_shown(value.p50)} ms, p99 {_shown(value.p99)} ms"
+
+
+def _known(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)
+
+
+def _number(value: float | None) -> float | None:
+    return round(value, 4) if value is not None and math.isfinite(value) else None
+
+
+def _shown(value: float | None) -> str:
+    if value is None or not math.isfinite(value):
+        return "-"
+    return f"{value:.3g}" if value < 100 else f"{value:.0f}"

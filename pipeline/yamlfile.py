@@ -1,0 +1,234 @@
+"""YAML text and overrides as plain data; the only file that knows YAML."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pipeline import locate, problems
+from pipeline.errors import ConfigError
+from pipeline.problems import Place, Problem
+
+__all__ = ["Document"]
+
+_MAX_BYTES = 1 << 20
+_MAX_VALUES = 20_000  # what an alias in YAML makes is counted each time it is used
+_MAX_DEPTH = 32
+_MAX_INDEX = 64
+_NAMED = re.compile(r"\.(?=inf|nan)")
+
+# ${...} is taken out before YAML is read, since in {a: ${B}} the brace would end the mapping.
+# What stands for it are characters that no alphabet has.
+_REFERENCE = re.compile(r"\$?\$\{[^}\n]*\}")
+_STAND_IN = re.compile("\ue000([0-9]+)\ue001")
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.2's core schema: `on`, `yes`, `010` and `1:30` are text, `1e-3` is a number."""
+
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
+
+
+for _tag, _first, _pattern in (
+    ("null", ["~", "n", "N", ""], r"(?:~|null|Null|NULL|)$"),
+    ("bool", list("tTfF"), r"(?:true|True|TRUE|false|False|FALSE)$"),
+    ("int", list("-+0123456789"), r"(?:[-+]?(?:0|[1-9][0-9]*)|0o[0-7]+|0x[0-9a-fA-F]+)$"),
+    (
+        "float",
+        list("-+0123456789."),
+        r"(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
+        r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$",
+    ),
+):
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(_pattern), _first)
+
+
+class Document:
+    """The plain data of one configuration, and where each value of it came from.
+
+    ``written`` has texts as the user wrote them, before the environment was put in;
+    ``origins`` a remark for values that do not stand in the file; ``problems`` what was
+    wrong but did not stop the reading. ``name`` begins the message of every ConfigError.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.data: Any = None
+        self.written: dict[Place, str] = {}
+        self.origins: dict[Place, str] = {}
+        self.problems: list[Problem] = []
+        self._left = _MAX_VALUES
+        self._references: list[str] = []
+
+    def read(self, file: Path) -> None:
+        """Take the data of a YAML file."""
+        self.data = self._parse(self._text_of(file), ())
+
+    def take(self, mapping: Mapping[str, Any]) -> None:
+        """Take data that a program gives."""
+        self.data = self._plain(mapping, ())
+
+    def override(self, text: str) -> None:
+        """Set one value from ``path.to.key=value``, whose value is YAML."""
+        dotted, equals, value = text.partition("=")
+        parts = [int(part) if part.isdecimal() else part for part in dotted.strip().split(".")]
+        if not equals or "" in parts:
+            raise ConfigError(f"--set {locate.redact(text)}: write it as path.to.key=value")
+        place: Place = tuple(parts)
+        self.problems = [item for item in self.problems if item.path[: len(place)] != place]
+        file, self.name = self.name, f"--set {dotted}"
+        try:
+            self.data = self._placed(self.data, place, 0, self._parse(value, place))
+        finally:
+            self.name = file
+        self.origins = {place: " (from --set)", **self.origins}
+
+    def _placed(self, data: Any, place: Place, at: int, value: Any) -> Any:
+        """``data`` with ``value`` at ``place``; sections on the way are made."""
+        if at == len(place):
+            return value
+        part = place[at]
+        if data is None:
+            data = [] if isinstance(part, int) else {}
+        if isinstance(data, dict):
+            inner = self._placed(data.get(str(part)), place, at + 1, value)
+            return {**data, str(part): inner}
+        if not isinstance(data, list):
+            raise ConfigError(f"{self.name}: {problems.dotted(place[:at])} is a single value")
+        if not isinstance(part, int) or part > min(len(data), _MAX_INDEX):
+            has = f"has {len(data)} entries, counted from 0"
+            raise ConfigError(f"{self.name}: {problems.dotted(place[:at])} {has}")
+        inner = self._placed(data[part] if part < len(data) else None, place, at + 1, value)
+        return [*data[:part], inner, *data[part + 1 :]]
+
+    def _text_of(self, file: Path) -> str:
+        if os.path.isdir(file):
+            raise ConfigError(f"{self.name}: is a folder, not a configuration file")
+        try:
+            with file.open("rb") as stream:
+                data = stream.read(_MAX_BYTES + 1)
+        except FileNotFoundError:
+            raise ConfigError(f"{self.name}: no such file") from None
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise ConfigError(f"{self.name}: cannot be read: {reason}") from None
+        if len(data) > _MAX_BYTES:
+            raise ConfigError(f"{self.name}: larger than {_MAX_BYTES} bytes")
+        try:
+            return data.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            line = data.count(b"\n", 0, error.start) + 1
+            text = f"line {line}: not UTF-8 text (byte 0x{data[error.start]:02x})"
+            raise ConfigError(f"{self.name}: {text}") from None
+
+    def _parse(self, text: str, place: Place) -> Any:
+        try:
+            loader = _Loader(_REFERENCE.sub(self._take_out, text))
+            node = loader.get_single_node()
+            return None if node is None else self._construct(loader, node, place)
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+            reason = error.problem or "unreadable"
+            if error.context and reason.startswith("but "):
+                reason = f"{error.context}, {reason}"
+            raise ConfigError(f"{self.name}: {where}not YAML: {reason}") from None
+        except yaml.reader.ReaderError as error:
+            line = text.count("\n", 0, error.position) + 1
+            # The declared type of `character` is wrong for text, where it is the code point.
+            shown = f"character U+{int(error.character):04X} is not allowed"
+            raise ConfigError(f"{self.name}: line {line}: not YAML: {shown}") from None
+        except RecursionError:
+            raise ConfigError(f"{self.name}: nested too deeply") from None
+
+    def _take_out(self, match: re.Match[str]) -> str:
+        self._references.append(match[0])
+        return f"\ue000{len(self._references) - 1}\ue001"
+
+    def _put_back(self, text: str) -> str:
+        def original(match: re.Match[str]) -> str:
+            number = int(match[1])
+            return self._references[number] if number < len(self._references) else match[0]
+
+        return _STAND_IN.sub(original, text)
+
+    def _construct(self, loader: _Loader, node: yaml.Node, place: Place) -> Any:
+        self._count(place)
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(loader, node, place)
+        if isinstance(node, yaml.SequenceNode):
+            return [self._construct(loader, part, (*place, i)) for i, part in enumerate(node.value)]
+        tag, text = node.tag, self._put_back(str(node.value))
+        self.written[place] = text
+        expanded = self._expand(text, place)
+        if expanded != text and isinstance(node, yaml.ScalarNode) and node.style is None:
+            # What stands unquoted in the file has the type of what the environment put there.
+            tag = loader.resolve(yaml.ScalarNode, expanded, (True, False))  # type: ignore[no-untyped-call]
+        return self._scalar(tag, expanded, place, node.start_mark.line + 1)
+
+    def _scalar(self, tag: str, text: str, place: Place, line: int) -> Any:
+        match tag.removeprefix("tag:yaml.org,2002:"):
+            case "null":
+                return None
+            case "bool" if text.lower() in ("true", "false"):
+                return text.lower() == "true"
+            case "int" | "float" as kind:
+                try:
+                    return int(text, 0) if kind == "int" else float(_NAMED.sub("", text.lower()))
+                except ValueError:
+                    raise self._error(place, f"line {line}: not a number") from None
+            case "str":
+                return text
+        raise self._error(place, f"line {line}: the tag {tag} is not allowed here")
+
+    def _mapping(self, loader: _Loader, node: yaml.MappingNode, place: Place) -> dict[str, Any]:
+        lines: dict[str, int] = {}
+        result: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise self._error(place, f"line {line}: a key must be a plain word")
+            key = self._put_back(str(key_node.value))
+            if key in lines:
+                text = f"given twice, on line {lines[key]} and on line {line}"
+                raise self._error((*place, key), text)
+            lines[key] = line
+            result[key] = self._construct(loader, value_node, (*place, key))
+        return result
+
+    def _plain(self, value: Any, place: Place) -> Any:
+        self._count(place)
+        if isinstance(value, Mapping):
+            return {str(key): self._plain(part, (*place, str(key))) for key, part in value.items()}
+        if isinstance(value, list | tuple):
+            return [self._plain(part, (*place, i)) for i, part in enumerate(value)]
+        if isinstance(value, os.PathLike):
+            value = os.fspath(value)
+        if isinstance(value, str):
+            self.written[place] = value
+            return self._expand(value, place)
+        if value is None or isinstance(value, bool | int | float):
+            return value
+        raise self._error(place, f"needs plain data, got {type(value).__name__}")
+
+    def _expand(self, text: str, place: Place) -> str:
+        try:
+            return locate.expand_env(text)
+        except ConfigError as error:
+            self.problems.append(Problem(place, str(error)))
+            return text
+
+    def _count(self, place: Place) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise ConfigError(f"{self.name}: has more than {_MAX_VALUES} values")
+        if len(place) > _MAX_DEPTH:
+            raise ConfigError(f"{self.name}: nested too deeply")
+
+    def _error(self, place: Place, text: str) -> ConfigError:
+        return ConfigError(problems.line(self.name, place, text))

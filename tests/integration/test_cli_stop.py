@@ -1,0 +1,103 @@
+"""Ctrl-C and SIGTERM on the command line: drained once, cancelled twice, never for ever."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("pipeline._native") is None, reason="the native module is not built"
+)
+
+ENDLESS = """\
+source: {uri: "synthetic:", width: 64, height: 48}
+model: {engine: simulated, input_shape: [1, 48, 64, 3], options: {latency_ms: 2}}
+sinks: [{kind: console}]
+"""
+Process = subprocess.Popen[str]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Process]]:
+    """Start the command line with a configuration; whatever still lives is killed at the end."""
+    started: list[Process] = []
+
+    def begin(config: str, *arguments: str) -> Process:
+        (tmp_path / "camera.yaml").write_text(config)
+        paths = filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")])
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pipeline", "camera.yaml", *arguments],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield begin
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_drains_and_ends_with_0(
+    start: Callable[..., Process], tmp_path: Path, number: signal.Signals
+) -> None:
+    process = start(ENDLESS, "--summary", "s.json")
+    assert process.stdout is not None
+    assert process.stdout.readline()
+    process.send_signal(number)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 0, err
+    assert "Traceback" not in err
+    told = json.loads((tmp_path / "s.json").read_text())
+    assert told["results"] >= 1
+    assert told["error"] is None
+    assert told["results"] + sum(told["dropped"].values()) == told["frames"]
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+def test_stopping_is_bounded_while_the_engine_hangs(
+    start: Callable[..., Process], signals: int
+) -> None:
+    options = "latency_ms: 2, hang_runs: [3]"
+    process = start(ENDLESS.replace("latency_ms: 2", options) + "drain_seconds: 1\n")
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert process.stdout.readline()
+    assert process.stdout.readline()  # two runs are through; the third one hangs
+    process.send_signal(signal.SIGINT)
+    assert process.stderr.readline().startswith("stopping")
+    if signals == 2:
+        process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == signals - 1, err
+    assert "warning: did not stop in time: " in err
+    assert "Traceback" not in err
+
+
+def test_a_signal_while_starting_is_not_lost(start: Callable[..., Process], tmp_path: Path) -> None:
+    fifo = tmp_path / "pipe"
+    os.mkfifo(fifo)
+    process = start(ENDLESS.replace("console", "jsonl, path: pipe"))
+    reader = os.open(fifo, os.O_RDONLY)  # returns once the sink is being opened
+    try:
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=30)
+    finally:
+        os.close(reader)
+    assert process.returncode == 0, err
+    assert "Traceback" not in err
