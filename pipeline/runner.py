@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import AsyncIterable
+from collections.abc import AsyncIterable, Iterator
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -16,7 +16,13 @@ from pipeline.backends.image import ImageInput
 from pipeline.channel import Channel, ChannelClosed
 from pipeline.clock import Clock, MonotonicClock
 from pipeline.contracts import StreamInfo
-from pipeline.errors import ClosedError
+from pipeline.errors import (
+    ClosedError,
+    DeviceError,
+    EngineNotInstalledError,
+    ModelError,
+    PipelineError,
+)
 from pipeline.frame import Frame
 from pipeline.postprocess import make_postprocess
 from pipeline.preprocess import Preprocessor
@@ -170,22 +176,28 @@ class Runner:
             raise
 
     async def _open_parts(self) -> list[Stage]:
-        frame_format = await self._capture.open()
+        with _at("source.uri"):
+            frame_format = await self._capture.open()
         stream = StreamInfo(self._graph.camera, frame_format)
-        for sink in self._sinks:
+        for index, sink in enumerate(self._sinks):
             self._stages.append(sink)
             sink.describe(stream)
-            await sink.open()
+            with _at(f"sinks.{index}"):
+                await sink.open()
         preprocess = self.config.preprocess
         image = ImageInput(preprocess.color, preprocess.mean, preprocess.scale)
-        self._executor = executor = await Executor.from_settings(self.config.model, image)
-        self._postprocess.open(executor.inputs, executor.outputs)
-        self._ring = ring = await executor.ring(self._graph.depth)
+        with _at("model"):
+            self._executor = executor = await Executor.from_settings(self.config.model, image)
+        with _at("postprocess.kind"):
+            self._postprocess.open(executor.inputs, executor.outputs)
+        with _at("ring.depth"):
+            self._ring = ring = await executor.ring(self._graph.depth)
         clock, recorder = self._clock, self._recorder
         prepare = Prepare(
             Preprocessor(preprocess), self._waiting, ring, self._in_flight, clock, recorder
         )
-        prepare.fit(frame_format, executor.inputs)
+        with _at("model.path"):
+            prepare.fit(frame_format, executor.inputs)
         names = [spec.name for spec in executor.outputs]
         finish = Finish(self._postprocess, names, self._in_flight, self._outlets, clock, recorder)
         for stage in (prepare, finish):
@@ -361,6 +373,27 @@ class Runner:
     def _drop_result(self, receiver: str, result: Result, cause: str) -> None:
         self._recorder.undelivered[receiver] += 1
         result.release()
+
+
+# Where in the configuration the cause of an engine's error is to be looked for.
+_MODEL_PLACES: dict[type[PipelineError], str] = {
+    ModelError: "model.path",
+    DeviceError: "model.device",
+    EngineNotInstalledError: "model.engine",
+}
+
+
+@contextlib.contextmanager
+def _at(place: str) -> Iterator[None]:
+    """Begin an error's message with its place in the configuration, unless it has one."""
+    try:
+        yield
+    except PipelineError as error:
+        if str(error).split(".", 1)[0] in Config.model_fields:
+            raise
+        if place == "model":
+            place = _MODEL_PLACES.get(type(error), place)
+        raise type(error)(f"{place}: {error}") from error
 
 
 def _first(error: BaseException) -> BaseException:
