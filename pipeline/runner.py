@@ -178,12 +178,6 @@ class Runner:
     async def _open_parts(self) -> list[Stage]:
         with _at("source.uri"):
             frame_format = await self._capture.open()
-        stream = StreamInfo(self._graph.camera, frame_format)
-        for index, sink in enumerate(self._sinks):
-            self._stages.append(sink)
-            sink.describe(stream)
-            with _at(f"sinks.{index}"):
-                await sink.open()
         preprocess = self.config.preprocess
         image = ImageInput(preprocess.color, preprocess.mean, preprocess.scale)
         with _at("model"):
@@ -203,6 +197,12 @@ class Runner:
         for stage in (prepare, finish):
             self._stages.append(stage)
             await stage.open()
+        # Last, as opening a file empties it: a run that cannot start keeps the results before it.
+        for index, sink in enumerate(self._sinks):
+            self._stages.append(sink)
+            sink.describe(StreamInfo(self._graph.camera, frame_format))
+            with _at(f"sinks.{index}"):
+                await sink.open()
         zero_copy = await call_in_thread("zero-copy", executor.zero_copy)
         self._zero_copy = {
             tensor: "zero-copy" if bound else "copied by the engine"
