@@ -22,7 +22,8 @@ class Channel(Generic[T]):
 
     When it is full, ``block`` makes ``put`` wait, ``latest`` drops the oldest waiting item
     and ``drop_newest`` the new one. Each dropped item is given to ``on_drop`` with its cause:
-    ``latest``, ``drop_newest`` or ``cancelled``.
+    ``latest``, ``drop_newest`` or ``cancelled``. ``on_change``, when set, is called with each
+    item that comes and when it is closed, for a consumer of several channels.
     """
 
     def __init__(self, capacity: int, policy: Overflow, on_drop: Callable[[T, str], None]) -> None:
@@ -33,6 +34,7 @@ class Channel(Generic[T]):
         self._getter: asyncio.Future[None] | None = None
         self._putter: asyncio.Future[None] | None = None
         self._closed = False
+        self.on_change: Callable[[], None] | None = None
 
     def __len__(self) -> int:
         return len(self._items)
@@ -56,7 +58,7 @@ class Channel(Generic[T]):
         if self._closed:
             raise ChannelClosed
         self._items.append(item)
-        _wake(self._getter)
+        self._changed()
 
     async def get(self) -> T:
         """Wait for the next item; ChannelClosed once it is closed and empty."""
@@ -65,6 +67,10 @@ class Channel(Generic[T]):
                 raise ChannelClosed
             self._getter = asyncio.get_running_loop().create_future()
             await self._getter
+        return self.take()
+
+    def take(self) -> T:
+        """The next item, which must be there; see ``len``."""
         item = self._items.popleft()
         _wake(self._putter)
         return item
@@ -72,8 +78,13 @@ class Channel(Generic[T]):
     def close(self) -> None:
         """No more items; those that wait can still be taken."""
         self._closed = True
-        _wake(self._getter)
+        self._changed()
         _wake(self._putter)
+
+    def _changed(self) -> None:
+        _wake(self._getter)
+        if self.on_change is not None:
+            self.on_change()
 
     def clear(self) -> None:
         """Close, and drop what waits."""

@@ -101,10 +101,11 @@ def _strictly(model: type[_Model], data: Mapping[str, Any]) -> _Model:
 def _check_source(config: Config) -> list[Problem]:
     from pipeline.sources import make_reader  # for OpenCV, where the source needs it
 
-    try:
-        make_reader(config.source, MonotonicClock())
-    except ConfigError as error:
-        return [Problem((), str(error))]  # it begins with the place
+    for source in config.sources.values():
+        try:
+            make_reader(source, MonotonicClock())
+        except ConfigError as error:
+            return [Problem((), str(error))]  # it begins with the place
     return []
 
 
@@ -141,23 +142,40 @@ def _with_option_paths(config: Config, base: Path) -> Config:
 def _make_absolute(data: dict[str, Any], base: Path) -> list[Problem]:
     """Resolve every path of ``data`` in place, and look whether what is read is there."""
     found: list[Problem] = []
-    for section, key, is_source in (("model", "path", False), ("source", "uri", True)):
-        values = data.get(section)
-        text = values.get(key) if isinstance(values, dict) else None
+    if isinstance(data.get("cameras"), dict):
+        data["cameras"] = dict(data["cameras"])
+    for place, holder, is_source in _read_files(data):
+        text = holder[place[-2]][place[-1]]
         if not (isinstance(text, str) and text) or (is_source and not _is_path(text)):
             continue
         try:
             path = locate.resolve(text, base)
-            data[section] = {**data[section], key: path}
+            holder[place[-2]] = {**holder[place[-2]], place[-1]: path}
             _look_at(path, is_source)
         except ConfigError as error:
-            found.append(Problem((section, key), str(error), is_source))
+            found.append(Problem(place, str(error), is_source))
     model = data.get("model")
     library = model.get("library") if isinstance(model, dict) else None
     # A name without a folder is searched for by the system's loader.
     if isinstance(library, str) and "/" in library:
         data["model"] = {**data["model"], "library": locate.resolve(library, base)}
     return found + _place_sinks(data, base)
+
+
+def _read_files(data: dict[str, Any]) -> list[tuple[tuple[str, ...], dict[str, Any], bool]]:
+    """Place, the mapping that holds its section, and whether it is a source, of each path read."""
+    cameras = data.get("cameras")
+    named = cameras if isinstance(cameras, dict) else {}
+    places: list[tuple[tuple[str, ...], dict[str, Any], bool]] = [
+        (("model", "path"), data, False),
+        (("source", "uri"), data, True),
+        *((("cameras", str(name), "uri"), named, True) for name in named),
+    ]
+    return [
+        (place, holder, is_source)
+        for place, holder, is_source in places
+        if isinstance(holder.get(place[-2]), dict) and place[-1] in holder[place[-2]]
+    ]
 
 
 def _is_path(uri: str) -> bool:
@@ -182,9 +200,9 @@ def _place_sinks(data: dict[str, Any], base: Path) -> list[Problem]:
         return []
     found = []
     taken = {
-        data[section].get(key): f"{section}.{key}"
-        for section, key in (("source", "uri"), ("model", "path"))
-        if isinstance(data.get(section), dict) and isinstance(data[section].get(key), str)
+        text: problems.dotted(place)
+        for place, holder, _ in _read_files(data)
+        if isinstance(text := holder[place[-2]][place[-1]], str)
     }
     sinks = data["sinks"] = list(sinks)
     for i, sink in enumerate(sinks):

@@ -80,6 +80,9 @@ class Preprocess(Protocol):
     def open(self, frame_format: FrameFormat, spec: TensorSpec) -> None:
         """Fix the placement for this frame size and input. ConfigError when it does not fit."""
 
+    def forget(self, slot_index: int) -> None:
+        """Others wrote to this slot: what is written only once must be written again."""
+
     @property
     def mapping(self) -> FrameMapping:
         """The placement fixed by ``open``."""
@@ -102,10 +105,13 @@ class Postprocess(Protocol):
 
 
 class StreamInfo(NamedTuple):
-    """What a sink is told before the first result."""
+    """What a sink is told before the first result.
+
+    ``format`` is None where the source is not there yet or there are several cameras.
+    """
 
     camera: str
-    format: FrameFormat
+    format: FrameFormat | None
 
 
 class Sink(Protocol):

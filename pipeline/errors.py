@@ -6,6 +6,8 @@ module raises these same classes; the translation is in ``native/bind/errors.cpp
 
 from __future__ import annotations
 
+from typing import Any
+
 __all__ = [
     "AllocationError",
     "BindingError",
@@ -14,6 +16,7 @@ __all__ = [
     "DeviceError",
     "EngineError",
     "EngineNotInstalledError",
+    "FormatChangedError",
     "ModelError",
     "PipelineError",
     "RunError",
@@ -39,6 +42,14 @@ class SourceError(PipelineError):
     """A source cannot be opened, read or trusted any further."""
 
     exit_code = 3
+
+
+class FormatChangedError(SourceError):
+    """Frames changed size while running; ``format`` is the new one."""
+
+    def __init__(self, message: str, frame_format: Any) -> None:
+        super().__init__(message)
+        self.format = frame_format
 
 
 class EngineError(PipelineError):

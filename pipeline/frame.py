@@ -65,6 +65,11 @@ class Frame:
         self.grabbed_ns = 0
         self.retrieved_ns = 0
 
+    @property
+    def format(self) -> FrameFormat:
+        """Format of the source when it was captured."""
+        return self._pool.format
+
     def retain(self) -> None:
         """Add a holder; each holder calls ``release`` once."""
         with self._pool.lock:

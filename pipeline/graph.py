@@ -7,13 +7,28 @@ from typing import Literal
 
 from pipeline.channel import Overflow
 from pipeline.settings import Config
-from pipeline.sources import kind_of, overflow_of
+from pipeline.sources import SourceSettings, kind_of, overflow_of
 
-__all__ = ["Graph", "SinkWiring", "build", "frame_buffers"]
+__all__ = ["PROGRAM_QUEUE", "CameraWiring", "Graph", "SinkWiring", "build", "camera_wiring"]
 
 # Results that may wait for the program's own loop; the next one to be taken should be fresh.
 PROGRAM_QUEUE = 1
 _NEEDS_IMAGE = frozenset({"video"})
+
+
+@dataclass(frozen=True)
+class CameraWiring:
+    """``live``: it is supervised. ``paced``: it plays by the clock. ``buffers``: frame buffers,
+    enough for every place at which a frame of it can be at once.
+    """
+
+    name: str
+    live: bool
+    paced: bool
+    wait_at_start: bool
+    overflow: Overflow
+    queue: int
+    buffers: int
 
 
 @dataclass(frozen=True)
@@ -28,53 +43,56 @@ class SinkWiring:
 
 @dataclass(frozen=True)
 class Graph:
-    """``paced``: the source plays by the clock. ``frame_buffers``: enough for every place at
-    which a frame can be at once, so that the source never has to wait for a buffer alone.
-    """
+    """Cameras in the order of the configuration, the ring's depth, and the sinks."""
 
-    camera: str
-    paced: bool
-    overflow: Overflow
-    queue: int
+    cameras: tuple[CameraWiring, ...]
     depth: int
-    frame_buffers: int
     sinks: tuple[SinkWiring, ...]
 
     @property
     def program_policy(self) -> Literal["block", "latest"]:
         """What happens when the program's own loop is slower than the results."""
-        return "block" if self.overflow == "block" else "latest"
+        return "block" if _all_block(self.cameras) else "latest"
 
 
 def build(config: Config, *, live: bool | None = None) -> Graph:
-    """The wiring of ``config``; ``live`` overrides what the kind of source tells."""
-    source = config.source
-    if live is None:
-        kind = kind_of(source)
-        live = kind in ("camera", "stream") or (kind == "synthetic" and source.fps is not None)
-    overflow = overflow_of(source, live)
+    """The wiring of ``config``; ``live`` overrides what the kind of the one source tells."""
+    cameras = tuple(
+        camera_wiring(config, name, source, live=live) for name, source in config.sources.items()
+    )
     sinks = tuple(
         SinkWiring(
             f"{settings.kind}-{index}",
             settings.queue,
-            settings.policy or ("block" if overflow == "block" else "drop_newest"),
+            settings.policy or ("block" if _all_block(cameras) else "drop_newest"),
             settings.kind in _NEEDS_IMAGE,
         )
         for index, settings in enumerate(config.sinks)
     )
-    return Graph(
-        source.name,
+    return Graph(cameras, config.ring.depth, sinks)
+
+
+def camera_wiring(
+    config: Config, name: str, source: SourceSettings, *, live: bool | None = None
+) -> CameraWiring:
+    """The wiring of one camera."""
+    kind = kind_of(source)
+    supervised = kind in ("camera", "stream") and live is None
+    if live is None:
+        live = supervised or (kind == "synthetic" and source.fps is not None)
+    return CameraWiring(
+        name,
+        supervised,
         live or source.realtime,
-        overflow,
+        (source.at_start or ("wait" if kind == "stream" else "fail")) == "wait",
+        overflow_of(source, live),
         source.queue,
-        config.ring.depth,
-        frame_buffers(config),
-        sinks,
+        _frame_buffers(config, source),
     )
 
 
-def frame_buffers(config: Config) -> int:
-    """Number of frame buffers: one for each place that a frame can be at.
+def _frame_buffers(config: Config, source: SourceSettings) -> int:
+    """One buffer for each place that a frame can be at.
 
     Captured and waiting, in each slot, waiting for the program and in its hands, and waiting
     for and in each sink that looks at frames; raw results keep their frame with their slot.
@@ -84,4 +102,8 @@ def frame_buffers(config: Config) -> int:
         for sink in config.sinks
         if sink.kind in _NEEDS_IMAGE or config.postprocess.kind == "raw"
     )
-    return 1 + config.source.queue + config.ring.depth + 1 + PROGRAM_QUEUE + 1 + in_sinks
+    return 1 + source.queue + config.ring.depth + 1 + PROGRAM_QUEUE + 1 + in_sinks
+
+
+def _all_block(cameras: tuple[CameraWiring, ...]) -> bool:
+    return all(camera.overflow == "block" for camera in cameras)

@@ -8,10 +8,10 @@ from math import prod
 import numpy as np
 
 from pipeline.backends.simulated import SimulatedOptions
-from pipeline.graph import build
+from pipeline.graph import CameraWiring, build
 from pipeline.locate import printable
 from pipeline.settings import Config
-from pipeline.sources import kind_of
+from pipeline.sources import SourceSettings, kind_of
 from pipeline.sources.synthetic import synthetic_settings
 
 __all__ = ["describe"]
@@ -31,17 +31,29 @@ def describe(config: Config) -> str:
 
 
 def _source(config: Config) -> Iterator[tuple[str, str]]:
-    source = config.source
-    graph = build(config)
-    kind = kind_of(source)
-    uri = str(source.uri)
-    told = uri if uri.startswith(kind) else f"{kind} {uri}"
-    yield "source", f"{told} as {source.name!r}"
-    pace = "at its own pace" if graph.paced else "as fast as it is taken"
-    yield "  plays", f"{pace}, again and again" if source.loop else pace
-    origin = "set" if source.overflow else f"default for a source that plays {pace}"
-    waiting = _count(source.queue, "frame")
-    yield "  overflow", f"{graph.overflow} ({origin}), at most {waiting} waiting"
+    for camera in build(config).cameras:
+        source = config.sources[camera.name]
+        kind = kind_of(source)
+        uri = str(source.uri)
+        told = uri if uri.startswith(kind) else f"{kind} {uri}"
+        yield "source", f"{told} as {camera.name!r}"
+        pace = "at its own pace" if camera.paced else "as fast as it is taken"
+        yield "  plays", f"{pace}, again and again" if source.loop else pace
+        origin = "set" if source.overflow else f"default for a source that plays {pace}"
+        waiting = _count(source.queue, "frame")
+        yield "  overflow", f"{camera.overflow} ({origin}), at most {waiting} waiting"
+        yield "  frame buffers", _frame_buffers(camera, source)
+        if camera.live:
+            yield "  when lost", _supervision(source)
+
+
+def _supervision(source: SourceSettings) -> str:
+    attempts = source.reconnect.attempts
+    often = "for ever" if attempts is None else _count(attempts, "time")
+    return (
+        f"opened again {often}; lost is no frame for {source.read_timeout_s:g} s or the same "
+        f"picture for {source.stale_after_s:g} s"
+    )
 
 
 def _model(config: Config) -> Iterator[tuple[str, str]]:
@@ -64,7 +76,6 @@ def _buffers(config: Config) -> Iterator[tuple[str, str]]:
     for name, each in zip(("inputs", "outputs"), _tensor_bytes(config), strict=True):
         known = f"{_total(each, depth)} of driver memory" if each is not None else _LATER
         yield f"  {name}", known
-    yield "frame buffers", _frame_buffers(config)
 
 
 def _count(number: int, what: str) -> str:
@@ -88,9 +99,8 @@ def _tensor_bytes(config: Config) -> tuple[int | None, int | None]:
     return inputs, sum(prod(each.shape) * np.dtype(each.dtype).itemsize for each in tensors)
 
 
-def _frame_buffers(config: Config) -> str:
-    count = build(config).frame_buffers
-    source = config.source
+def _frame_buffers(camera: CameraWiring, source: SourceSettings) -> str:
+    count = camera.buffers
     if kind_of(source) == "synthetic":
         source = synthetic_settings(source)
     width, height = source.width, source.height

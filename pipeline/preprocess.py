@@ -102,7 +102,10 @@ class Preprocessor:
         self.copies = 0
 
     def open(self, frame_format: FrameFormat, spec: TensorSpec) -> None:
-        """Fix the placement; ConfigError when the tensor is no uint8 NHWC picture of batch 1."""
+        """Fix the placement; ConfigError when the tensor is no uint8 NHWC picture.
+
+        Of a batch, ``process`` is given one picture at a time.
+        """
         height, width, channels = _picture(spec)
         for name in ("mean", "scale"):
             given = len(getattr(self._settings, name))
@@ -125,6 +128,10 @@ class Preprocessor:
     def mapping(self) -> FrameMapping:
         """The placement fixed by ``open``."""
         return self._opened().mapping
+
+    def forget(self, slot_index: int) -> None:
+        """Others wrote to this slot, so that its padding must be written again."""
+        self._padded.discard(slot_index)
 
     def process(self, image: Image, target: npt.NDArray[Any], slot_index: int) -> None:
         """Fill ``target``, the input view of slot ``slot_index``, from ``image``.
@@ -180,8 +187,8 @@ def _picture(spec: TensorSpec) -> tuple[int, int, int]:
         )
     if len(shape) != 4 or shape[3] not in (1, 3) or spec.layout not in ("NHWC", ""):
         raise ConfigError(f"preprocess: {told}; a picture needs [1, height, width, 3 or 1] NHWC")
-    if shape[0] != 1 or min(shape) < 1:
-        raise ConfigError(f"preprocess: {told}; the batch has to be 1 and every size known")
+    if min(shape) < 1:
+        raise ConfigError(f"preprocess: {told}; every size has to be known")
     return shape[1], shape[2], shape[3]
 
 

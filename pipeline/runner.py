@@ -1,47 +1,30 @@
-"""The machine: opens the parts, runs them as tasks of one group, stops them in order."""
+"""The machine: runs the parts as tasks of one group and stops them in order."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import functools
-import logging
-from collections.abc import AsyncIterable, Iterator
+from collections.abc import AsyncIterable
 from types import TracebackType
 from typing import Any, TypeVar
 
 from pipeline import graph as wiring
-from pipeline.backends.executor import Executor
-from pipeline.backends.image import ImageInput
+from pipeline.assembly import Assembly
 from pipeline.channel import Channel, ChannelClosed
 from pipeline.clock import Clock, MonotonicClock
-from pipeline.contracts import StreamInfo
-from pipeline.errors import (
-    ClosedError,
-    DeviceError,
-    EngineNotInstalledError,
-    ModelError,
-    PipelineError,
-)
-from pipeline.frame import Frame
-from pipeline.postprocess import make_postprocess
-from pipeline.preprocess import Preprocessor
+from pipeline.errors import ClosedError, ConfigError
+from pipeline.events import EventStream
 from pipeline.results import Result
-from pipeline.ring import Ring
 from pipeline.settings import Config
-from pipeline.sinks import make_sink
-from pipeline.sources import make_reader
+from pipeline.sources import SourceSettings
 from pipeline.stages.base import Stage
-from pipeline.stages.capture import Capture, CaptureSettings
-from pipeline.stages.deliver import Deliver
-from pipeline.stages.finish import Finish, Outlet
-from pipeline.stages.prepare import InFlight, Prepare
+from pipeline.stages.capture import Capture
+from pipeline.stages.finish import Outlet
 from pipeline.stats import Recorder, Stats
-from pipeline.worker import call_in_thread
 
 __all__ = ["Runner"]
 
-_log = logging.getLogger(__name__)
 T = TypeVar("T", bound="Runner")
 
 # How long a stage may take to close: flushing a file after the last result, or when cancelled.
@@ -69,15 +52,14 @@ class Runner:
         self.config = config
         self.abandoned: list[str] = []
         self._frames = frames
-        self._live = live if frames is not None else None
         self._max_frames = max_frames
         self._clock: Clock = clock or MonotonicClock()
-        self._graph = wiring.build(config, live=self._live)
+        self._graph = wiring.build(config, live=live if frames is not None else None)
         self._recorder = Recorder()
-        self._executor: Executor | None = None
-        self._ring: Ring | None = None
-        self._allocations = (0, 0)
-        self._zero_copy: dict[str, str] = {}
+        self._parts: Assembly | None = None
+        self._group: asyncio.TaskGroup | None = None
+        self._cameras: dict[str, asyncio.Task[None]] = {}
+        self._ended_cameras = 0
         self._error: BaseException | None = None
         self._raised = False
         self._cancelled = False
@@ -88,14 +70,19 @@ class Runner:
     # Opening and the life of the owning task.
 
     async def open(self) -> None:
-        """Open sources, sinks and model. Raises what the first of them that fails raises."""
+        """Open sources, model and sinks. Raises what the first of them that fails raises."""
         if self._task is not None:
             raise ClosedError("pipeline: it was opened already; make another one")
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._go = asyncio.Event()
         self._consumed = asyncio.Event()
-        self._wire()
-        self._task = asyncio.create_task(self._live_and_die(), name="pipeline")
+        self._parts = Assembly(
+            self.config, self._graph, self._clock, self._recorder, self._max_frames
+        )
+        for camera in self._graph.cameras:
+            source = self.config.sources[camera.name]
+            self._parts.add_camera(camera, source, self._frames)
+        self._task = asyncio.create_task(self._live_and_die(self._parts), name="pipeline")
         waiting: set[asyncio.Future[None]] = {self._opened, self._task}
         try:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -124,43 +111,26 @@ class Runner:
         self.cancel()
         await self._ended()
 
-    def _wire(self) -> None:
-        graph, recorder, clock = self._graph, self._recorder, self._clock
-        source = self._frames if self._frames is not None else self.config.source
-        reader = make_reader(source, clock, asyncio.get_running_loop(), live=bool(self._live))
-        self._waiting: Channel[Frame] = Channel(graph.queue, graph.overflow, self._drop_frame)
-        self._in_flight: Channel[InFlight] = Channel(graph.depth, "block", self._drop_in_flight)
-        settings = CaptureSettings(graph.camera, graph.paced, graph.frame_buffers, self._max_frames)
-        self._capture = Capture(reader, self._waiting, settings, clock, recorder)
-        self._postprocess = make_postprocess(self.config.postprocess)
-        self._outlets: list[Outlet] = []
-        self._sinks: list[Deliver] = []
-        for sink_settings, sink in zip(self.config.sinks, graph.sinks, strict=True):
-            channel: Channel[Result] = Channel(
-                sink.queue, sink.policy, functools.partial(self._drop_result, sink.name)
-            )
-            self._sinks.append(Deliver(f"sink-{sink.name}", make_sink(sink_settings), channel))
-            self._outlets.append(Outlet(channel, sink.needs_image))
-        self._stages: list[Stage] = [self._capture]
-
-    async def _live_and_die(self) -> None:
+    async def _live_and_die(self, parts: Assembly) -> None:
         try:
-            stages = await self._open_parts()
+            await parts.open()
             self._opened.set_result(None)
             await self._go.wait()
             async with asyncio.TaskGroup() as group:
-                for stage in stages:
+                for stage in (parts.dispatch, parts.finish, *parts.sinks):
                     group.create_task(self._guard(stage), name=stage.name)
+                self._group = group
+                for name, capture in list(parts.captures.items()):
+                    self._start_camera(name, capture)
             if self._program is not None:
                 await self._consumed.wait()  # its last results still borrow slots and frames
-            if self._capture.error is not None:
-                self._note(self._capture.error)
         except* asyncio.CancelledError:
             pass
         except* Exception as group_error:
             self._note(_first(group_error))
         finally:
-            closing = asyncio.create_task(self._close_parts(), name="pipeline-close")
+            self._group = None
+            closing = asyncio.create_task(self._close_parts(parts), name="pipeline-close")
             while not closing.done():
                 # Closing is bounded by itself; a second cancel must not leave it half done.
                 with contextlib.suppress(asyncio.CancelledError):
@@ -175,69 +145,34 @@ class Runner:
             self._note(error)  # the first one is what the user sees, not the order of the group
             raise
 
-    async def _open_parts(self) -> list[Stage]:
-        with _at("source.uri"):
-            frame_format = await self._capture.open()
-        preprocess = self.config.preprocess
-        image = ImageInput(preprocess.color, preprocess.mean, preprocess.scale)
-        with _at("model"):
-            self._executor = executor = await Executor.from_settings(self.config.model, image)
-        with _at("postprocess.kind"):
-            self._postprocess.open(executor.inputs, executor.outputs)
-        with _at("ring.depth"):
-            self._ring = ring = await executor.ring(self._graph.depth)
-        clock, recorder = self._clock, self._recorder
-        prepare = Prepare(
-            Preprocessor(preprocess), self._waiting, ring, self._in_flight, clock, recorder
-        )
-        with _at("model.path"):
-            prepare.fit(frame_format, executor.inputs)
-        names = [spec.name for spec in executor.outputs]
-        finish = Finish(self._postprocess, names, self._in_flight, self._outlets, clock, recorder)
-        for stage in (prepare, finish):
-            self._stages.append(stage)
-            await stage.open()
-        # Last, as opening a file empties it: a run that cannot start keeps the results before it.
-        for index, sink in enumerate(self._sinks):
-            self._stages.append(sink)
-            sink.describe(StreamInfo(self._graph.camera, frame_format))
-            with _at(f"sinks.{index}"):
-                await sink.open()
-        zero_copy = await call_in_thread("zero-copy", executor.zero_copy)
-        self._zero_copy = {
-            tensor: "zero-copy" if bound else "copied by the engine"
-            for tensor, bound in zero_copy.items()
-        }
-        allocations = executor.counters().allocations
-        self._allocations = (allocations, allocations)
-        return list(self._stages)
+    async def _run_camera(self, name: str, capture: Capture) -> None:
+        await capture.run()
+        if capture.error is not None:
+            # What came before it still becomes results, and other cameras go on.
+            self._note(capture.error)
+        self._cameras.pop(name, None)
+        if not self._cameras:
+            assert self._parts is not None
+            self._parts.end_of_cameras()
 
-    async def _close_parts(self) -> None:
+    def _start_camera(self, name: str, capture: Capture) -> None:
+        assert self._group is not None
+        task = self._group.create_task(self._run_camera(name, capture), name=capture.name)
+        self._cameras[name] = task
+
+    async def _close_parts(self, parts: Assembly) -> None:
         timeout = _CANCEL_SECONDS if self._cancelled or self._error else _CLOSE_SECONDS
-        self._waiting.clear()
-        self._in_flight.clear()
-        closed = await asyncio.gather(
-            *(stage.close(timeout) for stage in self._stages), return_exceptions=True
-        )
-        for stage, outcome in zip(self._stages, closed, strict=True):
-            if isinstance(outcome, BaseException):
-                self._note(outcome)
-            elif not outcome:
-                self.abandoned.append(stage.name)
-        for outlet in self._outlets:
-            outlet.channel.clear()
-        if self._ring is not None:
-            await self._ring.close()
-        if self._executor is not None:
-            self._allocations = (self._allocations[0], self._executor.counters().allocations)
-            if not await self._executor.close(timeout):
-                self.abandoned.append("executor")
+        abandoned, errors = await parts.close(timeout)
+        self.abandoned += abandoned
+        for error in errors:
+            self._note(error)
 
     # What a program does with it.
 
     async def wait(self) -> None:
         """Let frames flow until the end; raises the first error, once everything is closed."""
-        self._start()
+        self._running()
+        self._go.set()
         await self._ended()
         self._raise_error()
 
@@ -248,78 +183,119 @@ class Runner:
         dropped, as ``cancel`` does. Legal in every state. For another task than the one in
         ``async for``, which must go on taking results; inside the loop use ``stop``.
         """
-        if self._task is None:
+        if self._task is None or self._parts is None:
             return
         limit = self.config.drain_seconds if deadline is None else deadline
         self.stop()
         # A camera that is stuck in a read must not use up the time of the frames in flight.
-        patience = min(1.0, limit / 2)
-        giving_up = asyncio.get_running_loop().call_later(patience, self._capture.give_up)
+        captures = list(self._parts.captures.values())
+        loop = asyncio.get_running_loop()
+        giving_up = [loop.call_later(min(1.0, limit / 2), each.give_up) for each in captures]
         try:
             done, _ = await asyncio.wait({self._task}, timeout=limit)
         finally:
-            giving_up.cancel()
+            for each in giving_up:
+                each.cancel()
         if not done:
             self.cancel()
             await self._ended()
 
     def stop(self) -> None:
         """Take no more frames; what is in flight still comes through. Returns at once."""
-        if self._task is None:
+        if self._task is None or self._parts is None:
             return
         if not self._opened.done():
             self.cancel()
             return
-        self._capture.stop()
+        for capture in self._parts.captures.values():
+            capture.stop()
         self._go.set()
 
     def cancel(self) -> None:
         """Drop what is in flight and close; returns at once. Legal in every state."""
-        if self._task is not None and not self._cancelled and not self._task.done():
-            self._cancelled = True
-            self._capture.stop()
-            self._task.cancel()
+        if self._task is None or self._parts is None or self._cancelled or self._task.done():
+            return
+        self._cancelled = True
+        for capture in self._parts.captures.values():
+            capture.stop()
+        self._task.cancel()
+
+    async def add_camera(self, name: str, source: SourceSettings) -> None:
+        """Take frames of another camera, too, while the pipeline runs.
+
+        Its file or device is opened now, unless it may come later (``at_start: wait``).
+        SourceError when it cannot be opened, ConfigError when the name is taken.
+        """
+        parts = self._running()
+        if name in parts.captures:
+            raise ConfigError(f"cameras.{name}: there is a camera of that name already")
+        camera = wiring.camera_wiring(self.config, name, source)
+        capture = parts.add_camera(camera, source)
+        try:
+            await capture.open()
+        except BaseException:
+            await capture.close(_CANCEL_SECONDS)
+            parts.forget_camera(name)
+            raise
+        if self._group is not None:
+            self._start_camera(name, capture)
+
+    async def remove_camera(self, name: str) -> None:
+        """Take no more frames of a camera; those that are with the engine still come through."""
+        parts = self._running()
+        capture = parts.captures.get(name)
+        if capture is None:
+            raise ConfigError(f"cameras.{name}: there is no camera of that name")
+        capture.stop()
+        task = self._cameras.get(name)
+        if task is not None:
+            done, _ = await asyncio.wait({task}, timeout=_CANCEL_SECONDS)
+            if not done:
+                capture.give_up()
+                await asyncio.wait({task}, timeout=_CANCEL_SECONDS)
+        if not await capture.close(_CANCEL_SECONDS):
+            self.abandoned.append(capture.name)
+        if name in parts.captures:
+            parts.forget_camera(name)
+
+    def events(self) -> EventStream:
+        """What happens to cameras, engine and sinks, to be taken with ``async for``."""
+        return self._running().events
 
     def stats(self) -> Stats:
         """Counters and times up to now."""
-        recorder, executor, ring = self._recorder, self._executor, self._ring
-        at_start, at_end = self._allocations
-        if executor is not None and ring is not None and not ring.closed:
-            at_end = executor.counters().allocations
-        slots = ring.slots() if ring is not None else []
-        states = [slot.state for slot in slots]
-        elapsed = recorder.elapsed_s
+        parts, model = self._parts, self.config.model
+        engine = None if parts is None else parts.engine
+        ring = None if engine is None else engine.ring
+        executor = None if ring is None or engine is None else engine.executor
+        states = [slot.state for slot in ring.slots()] if ring is not None else []
         return Stats(
-            frames=recorder.frames,
-            results=recorder.results,
-            dropped=dict(recorder.dropped),
-            undelivered=dict(recorder.undelivered),
-            fps=recorder.results / elapsed if elapsed > 0 else 0.0,
-            elapsed_s=elapsed,
-            latency_ms=recorder.latency.milliseconds(),
-            stage_ms={name: times.milliseconds() for name, times in recorder.stages.items()},
-            driver_allocations=(at_start, at_end),
-            zero_copy=dict(self._zero_copy),
-            engine=executor.engine if executor is not None else self.config.model.engine,
-            device=executor.device if executor is not None else self.config.model.device,
+            **self._recorder.totals(),
+            driver_allocations=(0, 0) if engine is None else engine.allocations,
+            driver_bytes=0 if executor is None else executor.counters().high_water_bytes,
+            zero_copy={} if parts is None else dict(parts.zero_copy),
+            engine=model.engine if executor is None else executor.engine,
+            device=model.device if executor is None else executor.device,
+            engine_reopened=0 if engine is None else engine.reopened,
             depth=self._graph.depth,
             slots={state: states.count(state) for state in sorted(set(states))},
             error=None if self._error is None else str(self._error),
         )
 
     def __aiter__(self: T) -> T:
-        if self._task is None:
-            raise ClosedError("pipeline: not open; use it in `async with`")
+        parts = self._running()
         if self._program is None:
+            if self._cancelled or (self._task is not None and self._task.done()):
+                raise ClosedError("pipeline: closed")
             if self._go.is_set():
                 raise ClosedError("pipeline: it runs already; begin `async for` before `wait`")
             self._program = Channel(
                 wiring.PROGRAM_QUEUE,
                 self._graph.program_policy,
-                functools.partial(self._drop_result, "program"),
+                functools.partial(parts.drop_result, "program"),
             )
-            self._outlets.append(Outlet(self._program, True))
-        self._start()
+            parts.outlets.append(Outlet(self._program, True))
+        self._go.set()
         return self
 
     async def __anext__(self) -> Result:
@@ -336,10 +312,10 @@ class Runner:
 
     # Small parts of the above.
 
-    def _start(self) -> None:
-        if self._task is None:
+    def _running(self) -> Assembly:
+        if self._task is None or self._parts is None:
             raise ClosedError("pipeline: not open; use it in `async with`")
-        self._go.set()
+        return self._parts
 
     async def _ended(self) -> None:
         if self._task is not None:
@@ -359,41 +335,6 @@ class Runner:
         if self._error is not None and not self._raised:
             self._raised = True
             raise self._error
-
-    def _drop_frame(self, frame: Frame, cause: str) -> None:
-        self._recorder.dropped[cause] += 1
-        frame.release()
-
-    def _drop_in_flight(self, item: InFlight, cause: str) -> None:
-        self._recorder.dropped[cause] += 1
-        item.run.cancel()
-        item.slot.release()
-        item.frame.release()
-
-    def _drop_result(self, receiver: str, result: Result, cause: str) -> None:
-        self._recorder.undelivered[receiver] += 1
-        result.release()
-
-
-# Where in the configuration the cause of an engine's error is to be looked for.
-_MODEL_PLACES: dict[type[PipelineError], str] = {
-    ModelError: "model.path",
-    DeviceError: "model.device",
-    EngineNotInstalledError: "model.engine",
-}
-
-
-@contextlib.contextmanager
-def _at(place: str) -> Iterator[None]:
-    """Begin an error's message with its place in the configuration, unless it has one."""
-    try:
-        yield
-    except PipelineError as error:
-        if str(error).split(".", 1)[0] in Config.model_fields:
-            raise
-        if place == "model":
-            place = _MODEL_PLACES.get(type(error), place)
-        raise type(error)(f"{place}: {error}") from error
 
 
 def _first(error: BaseException) -> BaseException:

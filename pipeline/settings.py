@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
@@ -11,7 +13,7 @@ from pipeline.preprocess import PreprocessSettings
 from pipeline.sinks.settings import SinkSettings
 from pipeline.sources.settings import SourceSettings
 
-__all__ = ["Config", "RingSettings"]
+__all__ = ["CameraSettings", "Config", "RingSettings"]
 
 
 class RingSettings(BaseModel):
@@ -27,15 +29,30 @@ class RingSettings(BaseModel):
     )
 
 
+class CameraSettings(SourceSettings):
+    """One of several cameras; its name is its key."""
+
+    preprocess: PreprocessSettings | None = Field(
+        default=None, description="In place of the common preprocess: resize, pad, interpolation."
+    )
+
+
 class Config(BaseModel):
-    """One pipeline: a source, a model on an engine, and where the results go.
+    """One pipeline: a source, or several, a model on an engine, and where the results go.
 
     ``pipeline.config`` makes it from a YAML file or a mapping, with all paths absolute.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, title="Pipeline configuration")
 
-    source: SourceSettings = Field(description="Where frames come from.")
+    source: SourceSettings | None = Field(
+        default=None, description="Where frames come from; or cameras."
+    )
+    cameras: dict[Annotated[str, Field(pattern=r"^[\w.-]{1,64}$")], CameraSettings] = Field(
+        default_factory=dict,
+        max_length=256,
+        description="Several sources that share the model, by name; in place of source.",
+    )
     model: ModelSettings = Field(description="The model, and the engine and device it runs on.")
     ring: RingSettings = Field(default=RingSettings(), description="The slots.")
     preprocess: PreprocessSettings = Field(
@@ -55,8 +72,24 @@ class Config(BaseModel):
         description="When stopped, how long what is in flight may take to come through.",
     )
 
+    @property
+    def sources(self) -> dict[str, SourceSettings]:
+        """The source, or all cameras, by name."""
+        if self.source is not None:
+            return {self.source.name: self.source}
+        return dict(self.cameras)
+
+    def preprocess_of(self, source: SourceSettings) -> PreprocessSettings:
+        """The camera's own preprocessing, else the common one."""
+        own = source.preprocess if isinstance(source, CameraSettings) else None
+        return own or self.preprocess
+
     @model_validator(mode="after")
     def _fits_together(self) -> Config:
+        if (self.source is None) == (not self.cameras):
+            raise PydanticCustomError(
+                "one_source", "source: needed, or cameras, and not both of them"
+            )
         if self.ring.depth < self.model.contexts:
             raise PydanticCustomError(
                 "ring_depth",

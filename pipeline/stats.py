@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pipeline.results import Stamps
 
-__all__ = ["Histogram", "Percentiles", "Recorder", "Stats"]
+__all__ = [
+    "STAGES",
+    "CameraRecorder",
+    "CameraStats",
+    "Histogram",
+    "Percentiles",
+    "Recorder",
+    "Stats",
+]
 
 _SUB_BITS = 6  # 64 steps for each power of two: a percentile is at most 1.6 % off
 
@@ -35,6 +44,15 @@ class Histogram:
         self._buckets[(shift << _SUB_BITS) + (value >> shift)] += 1
         self.count += 1
 
+    @classmethod
+    def merged(cls, parts: Iterable[Histogram]) -> Histogram:
+        """All durations of several."""
+        whole = cls()
+        for part in parts:
+            whole.count += part.count
+            whole._buckets = [a + b for a, b in zip(whole._buckets, part._buckets, strict=True)]
+        return whole
+
     def percentile(self, percent: float) -> float:
         """Nanoseconds that ``percent`` of the durations do not exceed; nan when there are none."""
         if self.count == 0:
@@ -58,14 +76,32 @@ def _middle(index: int) -> float:
     return low + ((1 << shift) - 1) / 2
 
 
+STAGES = ("capture", "preprocess", "infer", "postprocess")
+
+
+@dataclass(frozen=True)
+class CameraStats:
+    """One camera: as in ``Stats``; ``state`` as in ``Event``, ``reconnects`` since the start."""
+
+    state: str
+    frames: int
+    results: int
+    dropped: dict[str, int]
+    reconnects: int
+    fps: float
+    latency_ms: Percentiles
+
+
 @dataclass(frozen=True)
 class Stats:
     """A snapshot. ``frames`` were captured; each became a result, was dropped or is on its way.
 
     ``dropped`` maps a cause to a number: ``latest`` and ``drop_newest`` (overflow of the
-    source), ``no_buffer`` (all frame buffers were held by views), ``cancelled``. Results that a
-    sink or the program could not keep up with are in ``undelivered``, by receiver: they are
-    results all the same. ``driver_allocations`` are those when the ring was ready and now.
+    source), ``stale`` (older than max_age_ms), ``rate`` (more than max_fps), ``no_buffer`` (all
+    frame buffers were held by views), ``format_change``, ``failed`` and ``hung`` (the engine),
+    ``cancelled``. Results that a sink or the program could not keep up with are in
+    ``undelivered``, by receiver: they are results all the same. ``driver_allocations`` are
+    those when the ring was ready and now.
     """
 
     frames: int
@@ -77,27 +113,29 @@ class Stats:
     latency_ms: Percentiles
     stage_ms: dict[str, Percentiles]
     driver_allocations: tuple[int, int]
+    driver_bytes: int
     zero_copy: dict[str, str]
     engine: str
     device: str
+    engine_reopened: int
     depth: int
     slots: dict[str, int]
+    cameras: dict[str, CameraStats]
     error: str | None
 
 
 @dataclass
-class Recorder:
-    """Where the stages count; only the event loop writes here."""
+class CameraRecorder:
+    """Where the stages count for one camera; only the event loop writes here."""
 
+    state: str = "connecting"
     frames: int = 0
     results: int = 0
+    reconnects: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
-    undelivered: Counter[str] = field(default_factory=Counter)
     latency: Histogram = field(default_factory=Histogram)
     stages: dict[str, Histogram] = field(
-        default_factory=lambda: {
-            name: Histogram() for name in ("capture", "preprocess", "infer", "postprocess")
-        }
+        default_factory=lambda: {name: Histogram() for name in STAGES}
     )
     first_ns: int = 0
     last_ns: int = 0
@@ -117,7 +155,56 @@ class Recorder:
         self.stages["infer"].record(stamps.infer_end - stamps.infer_start)
         self.stages["postprocess"].record(stamps.postprocess_end - stamps.postprocess_start)
 
-    @property
-    def elapsed_s(self) -> float:
-        """From the first frame to the last result, seconds."""
-        return max(0, self.last_ns - self.first_ns) / 1e9 if self.results else 0.0
+    def snapshot(self) -> CameraStats:
+        """The figures now."""
+        return CameraStats(
+            self.state,
+            self.frames,
+            self.results,
+            dict(self.dropped),
+            self.reconnects,
+            _rate([self])[0],
+            self.latency.milliseconds(),
+        )
+
+
+@dataclass
+class Recorder:
+    """All cameras, and the receivers that could not keep up."""
+
+    cameras: dict[str, CameraRecorder] = field(default_factory=dict)
+    undelivered: Counter[str] = field(default_factory=Counter)
+
+    def camera(self, name: str) -> CameraRecorder:
+        """The recorder of a camera; one that was removed and added again goes on counting."""
+        return self.cameras.setdefault(name, CameraRecorder())
+
+    def totals(self) -> dict[str, Any]:
+        """The fields of ``Stats`` that are sums over the cameras."""
+        cameras = list(self.cameras.values())
+        fps, elapsed = _rate(cameras)
+        return {
+            "frames": sum(camera.frames for camera in cameras),
+            "results": sum(camera.results for camera in cameras),
+            "dropped": dict(sum((camera.dropped for camera in cameras), Counter())),
+            "undelivered": dict(self.undelivered),
+            "fps": fps,
+            "elapsed_s": elapsed,
+            "latency_ms": Histogram.merged(c.latency for c in cameras).milliseconds(),
+            "stage_ms": {
+                name: Histogram.merged(c.stages[name] for c in cameras).milliseconds()
+                for name in STAGES
+            },
+            "cameras": {name: camera.snapshot() for name, camera in self.cameras.items()},
+        }
+
+
+def _rate(cameras: list[CameraRecorder]) -> tuple[float, float]:
+    """Results a second, and the seconds from the first frame to the last result."""
+    working = [camera for camera in cameras if camera.results]
+    if not working:
+        return 0.0, 0.0
+    first = min(camera.first_ns for camera in working)
+    elapsed = max(0, max(camera.last_ns for camera in working) - first) / 1e9
+    results = sum(camera.results for camera in working)
+    return (results / elapsed if elapsed > 0 else 0.0), elapsed

@@ -50,6 +50,33 @@ class ModelSettings(BaseModel):
         description="The engine's shared object. A path with a / starts at the folder of this "
         "file, a plain name is left to the system's search. By default the engine finds it.",
     )
+    run_timeout_s: float = Field(
+        default=30.0,
+        gt=0,
+        le=86400,
+        description="A run that takes longer hangs: its frames are lost, the engine is opened "
+        "anew, and the memory of the hung run is left alone until the engine lets go of it.",
+    )
+    max_failures: int = Field(
+        default=3,
+        ge=1,
+        le=1000,
+        description="After so many failed runs in a row the engine is opened anew; a single one "
+        "costs its frames only.",
+    )
+    reopen_attempts: int = Field(
+        default=5,
+        ge=0,
+        le=1000,
+        description="Attempts in a row to open the engine anew before the pipeline ends.",
+    )
+    batch_wait_ms: float = Field(
+        default=5.0,
+        ge=0,
+        le=60000,
+        description="Where the model takes a batch: how long a slot with its first frame waits "
+        "for the others, milliseconds.",
+    )
     options: dict[str, Any] = Field(
         default_factory=dict, description="Settings of this one engine; see the engine's own."
     )

@@ -18,6 +18,12 @@ class _SinkBase(BaseModel):
         "drop_newest leaves results out and counts them. By default block when the source waits "
         "for the pipeline, else drop_newest.",
     )
+    on_error: Literal["stop", "retry", "disable"] = Field(
+        default="stop",
+        description="When it cannot be written: stop ends the pipeline with an error, retry "
+        "tries the same result again and again while later ones wait or are left out, disable "
+        "goes on without this sink. The latter two are reported.",
+    )
     queue: int = Field(
         default=4, ge=1, le=1024, description="Number of results that may wait for this sink."
     )

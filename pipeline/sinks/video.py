@@ -9,7 +9,7 @@ import numpy as np
 
 from pipeline.contracts import StreamInfo
 from pipeline.errors import SinkError
-from pipeline.frame import Image
+from pipeline.frame import FrameFormat, Image
 from pipeline.results import Detection, Detections, Result
 from pipeline.sinks.settings import VideoSettings
 from pipeline.sinks.target import make_parent, reason_of
@@ -71,18 +71,26 @@ class VideoSink:
         self._written = 0
 
     def open(self, stream: StreamInfo) -> None:
-        """Start the file. SinkError when it cannot be written or the codec is not there."""
-        path, codec = self._settings.path, self._settings.codec
+        """Start the file. SinkError when it cannot be written or the codec is not there.
+
+        Where the format is not known yet, the encoder starts with the first frame.
+        """
+        path = self._settings.path
         make_parent("video", path)
         try:
             with open(path, "wb"):
                 pass
         except OSError as error:
             raise SinkError(f"{self._where}: cannot be written: {reason_of(error)}") from error
-        width, height, source_fps, _ = stream.format
+        self._written = 0
+        if stream.format is not None:
+            self._start(stream.format)
+
+    def _start(self, frame_format: FrameFormat) -> None:
+        path, codec = self._settings.path, self._settings.codec
+        width, height, source_fps, _ = frame_format
         fps = self._settings.fps or source_fps or DEFAULT_FPS
         self._canvas = np.empty((height, width, 3), np.uint8)
-        self._written = 0
         mute_ffmpeg()
         try:
             with quiet_opencv():
@@ -103,16 +111,18 @@ class VideoSink:
         self._writer = writer
 
     def write(self, result: Result) -> None:
-        """Encode one frame."""
-        if self._writer is None:
-            raise SinkError(f"{self._where}: not open")
+        """Encode one frame; one of another size than the first is scaled to it."""
         image = result.image
-        if image.shape != self._canvas.shape:
-            raise SinkError(
-                f"{self._where}: needed a frame {self._canvas.shape}, got {image.shape}"
-            )
-        np.copyto(self._canvas, image)
-        annotate(self._canvas, result.detections)
+        if self._writer is None:
+            self._start(FrameFormat(image.shape[1], image.shape[0]))
+            assert self._writer is not None
+        if image.shape == self._canvas.shape:
+            np.copyto(self._canvas, image)
+            annotate(self._canvas, result.detections)
+        else:
+            picture = image.copy()
+            annotate(picture, result.detections)
+            cv2.resize(picture, self._canvas.shape[1::-1], dst=self._canvas)
         try:
             self._writer.write(self._canvas)
         except cv2.error as error:

@@ -11,7 +11,7 @@ from typing import cast
 import cv2
 import numpy as np
 
-from pipeline.errors import SourceError
+from pipeline.errors import FormatChangedError, SourceError
 from pipeline.frame import FrameFormat, Image
 from pipeline.videoio import error_line, mute_ffmpeg, quiet_opencv, unmute_ffmpeg
 
@@ -27,7 +27,10 @@ def deliver(where: str, image: Image, buffer: Image) -> bool:
     and makes a new array when not. SourceError when the picture does not fit.
     """
     if image.shape != buffer.shape or image.dtype != buffer.dtype:
-        raise SourceError(f"{where}: the picture is {_describe(image)}, needed {_describe(buffer)}")
+        told = f"{where}: the picture is {_describe(image)}, needed {_describe(buffer)}"
+        if image.ndim == 3 and image.shape[2] == 3 and image.dtype == buffer.dtype:
+            raise FormatChangedError(told, FrameFormat(image.shape[1], image.shape[0]))
+        raise SourceError(told)
     if image is buffer or image.ctypes.data == buffer.ctypes.data:
         return False
     np.copyto(buffer, image)

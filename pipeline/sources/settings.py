@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-__all__ = ["SourceSettings"]
+__all__ = ["ReconnectSettings", "SourceSettings"]
 
 
 def _check_uri(value: object) -> object:
@@ -17,6 +17,31 @@ def _check_uri(value: object) -> object:
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
     raise PydanticCustomError("uri", "needed a path, a URL or a camera index (0 or more)")
+
+
+class ReconnectSettings(BaseModel):
+    """How a live source that was lost is opened again."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    initial_s: float = Field(
+        default=0.5, gt=0, le=3600, description="Pause before the first new attempt, seconds."
+    )
+    max_s: float = Field(
+        default=30.0, gt=0, le=3600, description="Longest pause; each is twice the one before."
+    )
+    jitter: float = Field(
+        default=0.2,
+        ge=0,
+        le=1,
+        description="Share by which a pause is made longer or shorter at random, so that many "
+        "cameras do not come back at once.",
+    )
+    attempts: int | None = Field(
+        default=None,
+        ge=0,
+        description="Attempts in a row before giving up; for ever if not set, 0: never.",
+    )
 
 
 class SourceSettings(BaseModel):
@@ -63,4 +88,56 @@ class SourceSettings(BaseModel):
         default=None,
         ge=1,
         description="Number of frames after which synthetic ends; never if not set.",
+    )
+    fourcc: str | None = Field(
+        default=None,
+        min_length=4,
+        max_length=4,
+        description="Pixel format asked of a camera, for example MJPG or YUYV.",
+    )
+    transport: Literal["tcp", "udp"] = Field(
+        default="tcp", description="How RTSP streams travel: tcp loses nothing, udp lags less."
+    )
+    open_timeout_s: float = Field(
+        default=10.0, gt=0, le=3600, description="Live: how long opening may take, seconds."
+    )
+    read_timeout_s: float = Field(
+        default=5.0,
+        gt=0,
+        le=3600,
+        description="Live: how long a frame may take to come before the source counts as lost, "
+        "seconds.",
+    )
+    stale_after_s: float = Field(
+        default=10.0,
+        ge=0,
+        le=3600,
+        description="Live: for how long the picture may stay the very same before the source is "
+        "opened again, seconds; 0: for ever.",
+    )
+    at_start: Literal["fail", "wait"] | None = Field(
+        default=None,
+        description="When a live source cannot be opened at the start: fail ends the program, "
+        "wait goes on trying. By default wait for streams and fail for cameras.",
+    )
+    reconnect: ReconnectSettings = Field(
+        default=ReconnectSettings(), description="Opening a live source again when it was lost."
+    )
+    max_age_ms: float | None = Field(
+        default=None,
+        gt=0,
+        description="Frames older than this are dropped before inference and counted as stale.",
+    )
+    max_fps: float | None = Field(
+        default=None,
+        gt=0,
+        le=1000,
+        description="Most frames a second that are taken; the others are counted as rate.",
+    )
+    weight: float = Field(
+        default=1.0,
+        gt=0,
+        le=1000,
+        description="Share of the engine when cameras compete for it: a camera of weight 2 gets "
+        "twice the frames of one of weight 1.",
     )

@@ -66,7 +66,7 @@ def synthetic_settings(settings: SourceSettings) -> SourceSettings:
             raise ConfigError(f"source.uri: {key} is given twice")
         values[key] = value
     try:
-        return SourceSettings.model_validate(values)
+        return type(settings).model_validate(values)
     except ValidationError as error:
         problem = error.errors()[0]
         name = str(problem["loc"][0])

@@ -1,109 +1,218 @@
-"""From a source into frame buffers and the channel of its camera."""
+"""From a source into frame buffers and the channel of its camera, opened again when lost."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
+from pipeline.backoff import Backoff
 from pipeline.channel import Channel, ChannelClosed
 from pipeline.clock import Clock
 from pipeline.contracts import Reader
-from pipeline.errors import SourceError
+from pipeline.errors import FormatChangedError, SourceError
+from pipeline.events import State
 from pipeline.frame import Frame, FrameFormat, FramePool
-from pipeline.stages.base import Stage
-from pipeline.stats import Recorder
+from pipeline.stages.connection import Connection, Taken
+from pipeline.stats import CameraRecorder
 
 __all__ = ["Capture", "CaptureSettings"]
+
+_log = logging.getLogger(__name__)
+
+# Readers that hang in a read cannot be freed; more of them than this are not made.
+_MOST_STUCK = 3
+_CLOSE_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class CaptureSettings:
-    """``paced``: frames come by the clock. ``max_frames``: stop after so many."""
+    """How one camera is read.
+
+    ``paced``: frames come by the clock. ``live``: it is supervised, that is, has deadlines
+    (``open_s``, ``read_s``), is opened again when it is lost or its picture did not change for
+    ``stale_s``. ``wait_at_start``: it need not be there when the pipeline starts.
+    """
 
     camera: str
     paced: bool
     buffers: int
+    live: bool = False
+    wait_at_start: bool = False
+    open_s: float = 10.0
+    read_s: float = 5.0
+    stale_s: float = 0.0
+    max_fps: float | None = None
     max_frames: int | None = None
+    backoff: Backoff = field(default_factory=Backoff)
 
 
-class Capture(Stage):
-    """Reads frames until the source ends, ``stop`` is called or ``max_frames`` were taken."""
+class Capture:
+    """Reads frames until the source ends for good, ``stop`` or ``max_frames``.
+
+    ``say(state, reason)`` is told when the source connects, is live, stale, lost or ended.
+    """
 
     def __init__(
         self,
-        reader: Reader,
+        make_reader: Callable[[], Reader],
         channel: Channel[Frame],
         settings: CaptureSettings,
         clock: Clock,
-        recorder: Recorder,
+        recorder: CameraRecorder,
+        say: Callable[[State, str], None],
     ) -> None:
-        super().__init__(f"capture-{settings.camera}")
-        self._reader = reader
+        self.name = f"capture-{settings.camera}"
+        self.error: SourceError | None = None
+        self._make_reader = make_reader
         self._channel = channel
         self._settings = settings
         self._clock = clock
         self._recorder = recorder
+        self._say = say
+        self._connection: Connection | None = None
+        self._stuck: list[Connection] = []
+        self._format: FrameFormat | None = None
         self._pool: FramePool | None = None
         self._freed: asyncio.Future[None] | None = None
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
-        self._stopping = False
-        self._given_up = False
-        self._reading: asyncio.Future[tuple[int, int, int, int] | None] | None = None
-        self.error: SourceError | None = None
+        self._stopping = asyncio.Event()
+        self._sequence = 0
+        self._sample = b""
+        self._sample_ns = 0
+        self._next_due_ns = 0
 
     @property
     def pool(self) -> FramePool | None:
-        """The camera's frame buffers, once it is open."""
+        """The camera's frame buffers, once it was open."""
         return self._pool
 
-    async def open(self) -> FrameFormat:
-        """Open the source and allocate its frame buffers."""
-        frame_format: FrameFormat = await super().open()
-        self._pool = FramePool(frame_format, self._settings.buffers, self._on_free)
-        return frame_format
+    async def open(self) -> FrameFormat | None:
+        """Open the source; None where it may come later."""
+        if self._settings.live and self._settings.wait_at_start:
+            return None
+        await self._connect()
+        return self._format
 
     def stop(self) -> None:
         """End after the current frame."""
-        self._stopping = True
-        self._reader.interrupt()
+        self._stopping.set()
+        if self._connection is not None:
+            self._connection.interrupt()
         self._wake()
 
     def give_up(self) -> None:
-        """Do not wait for a read that is stuck any longer; one that is not goes on."""
-        if self._reading is not None and not self._reading.done():
-            self._given_up = True
-            self._reading.cancel()
+        """Do not wait for a read that is stuck any longer."""
+        if self._connection is not None:
+            self._connection.give_up()
 
     async def run(self) -> None:
         """Fill the channel, then close it; cancelling closes it at once.
 
-        A source that breaks is kept in ``error`` instead of being raised: what came before
-        it still becomes results.
+        A source that breaks for good is kept in ``error`` instead of being raised: what came
+        before it still becomes results.
         """
-        settings = self._settings
+        attempt = 0
         try:
-            sequence = 0
-            while not self._stopping and sequence != settings.max_frames:
-                frame = await self._buffer()
-                if self._stopping or not await self._take(frame, sequence):
-                    if frame is not None:
-                        frame.release()
+            while not self._stopping.is_set():
+                before = self._sequence
+                try:
+                    if self._connection is None:
+                        await self._connect()
+                    if await self._pump() or not self._settings.live:
+                        break
+                    reason = "the stream ended"
+                except SourceError as error:
+                    if self._stopping.is_set():
+                        break
+                    if not self._settings.live:
+                        self.error = error
+                        break
+                    reason = str(error)
+                attempt = 1 if self._sequence > before else attempt + 1
+                if not await self._recover(attempt, reason):
                     break
-                sequence += 1
         except ChannelClosed:
             pass
-        except SourceError as error:
-            self.error = error
         finally:
             self._channel.close()
+            self._say("ended", str(self.error) if self.error is not None else "")
+
+    async def close(self, timeout: float) -> bool:
+        """Close the reader; False when a thread of it is stuck and was left behind."""
+        closed = True
+        if self._connection is not None:
+            closed = await self._connection.close(timeout)
+        return closed and not self._still_stuck()
+
+    async def _connect(self) -> None:
+        settings = self._settings
+        self._say("connecting", "")
+        self._connection = connection = Connection(
+            self.name, self._make_reader(), self._clock, sampled=settings.stale_s > 0
+        )
+        found = await connection.open(settings.open_s if settings.live else None)
+        self._use(found)
+        self._sample = b""
+        self._say("live", f"{found.width}x{found.height}")
+
+    def _use(self, found: FrameFormat) -> None:
+        """Make buffers for this format; frames of an older one end their way in their own."""
+        if self._format is None or found[:2] != self._format[:2]:
+            self._pool = FramePool(found, self._settings.buffers, self._on_free)
+        self._format = found
+
+    async def _recover(self, attempt: int, reason: str) -> bool:
+        """Drop the connection and wait for the next attempt; False when there is none."""
+        backoff = self._settings.backoff
+        if self._connection is not None:
+            connection, self._connection = self._connection, None
+            try:
+                if not await connection.close(_CLOSE_SECONDS):
+                    self._stuck.append(connection)
+            except SourceError:
+                pass  # it was lost anyway
+        if backoff.attempts is not None and attempt > backoff.attempts:
+            self.error = SourceError(f"{reason} (given up after {backoff.attempts} attempts)")
+            return False
+        self._recorder.reconnects += 1
+        self._say("lost", reason)
+        pause = backoff.pause(attempt)
+        while True:
+            try:
+                await asyncio.wait_for(self._stopping.wait(), pause)
+                return False
+            except TimeoutError:
+                if len(self._still_stuck()) < _MOST_STUCK:
+                    return True
+                pause = backoff.max_s
+
+    def _still_stuck(self) -> list[Connection]:
+        self._stuck = [connection for connection in self._stuck if not connection.ended]
+        return self._stuck
+
+    async def _pump(self) -> bool:
+        """Take frames; True when that is all, False when the source ended by itself."""
+        while not self._stopping.is_set():
+            if self._sequence == self._settings.max_frames:
+                return True
+            frame = await self._buffer()
+            if self._stopping.is_set():
+                if frame is not None:
+                    frame.release()
+                return True
+            if not await self._take(frame):
+                return self._stopping.is_set()
+        return True
 
     async def _buffer(self) -> Frame | None:
         """A buffer for the next frame; None: it must be dropped, for all are held."""
         assert self._pool is not None
         while (frame := self._pool.try_acquire()) is None and self._channel.policy == "block":
-            if self._stopping:
+            if self._stopping.is_set():
                 return None
             self._freed = self._loop.create_future()
             # One may have come back from another thread before the future was there.
@@ -111,59 +220,66 @@ class Capture(Stage):
                 await self._freed
         return frame
 
-    async def _take(self, frame: Frame | None, sequence: int) -> bool:
+    async def _take(self, frame: Frame | None) -> bool:
+        """One frame from the reader into the channel; False at its end."""
+        assert self._connection is not None
         try:
-            times = await self._start_reading(frame)
-        except BaseException as error:
-            if isinstance(error, asyncio.CancelledError) and self._given_up:
+            timeout = self._settings.read_s if self._settings.live else None
+            taken = await self._connection.read(frame, self._due, timeout)
+            if taken is None:
                 return False
+            sequence, self._sequence = self._sequence, self._sequence + 1
+            self._recorder.captured(taken.began)
+            if frame is None or not taken.decoded:
+                self._recorder.dropped["no_buffer" if frame is None else "rate"] += 1
+                return True
+            self._check_fresh(taken)
+            await self._put(frame, sequence, taken)
+        except FormatChangedError as change:
+            self._use(change.format)
+            self._sequence += 1
+            self._recorder.dropped["format_change"] += 1
+            self._say("live", f"now {change.format.width}x{change.format.height}")
+        finally:
             if frame is not None:
                 frame.release()
-            raise
-        if times is None:
-            return False
-        began, captured, grabbed, retrieved = times
-        self._recorder.captured(began)
-        if frame is None:
-            self._recorder.dropped["no_buffer"] += 1
-            return True
-        frame.camera = self._settings.camera
-        frame.sequence = sequence
-        frame.captured_ns, frame.grabbed_ns, frame.retrieved_ns = captured, grabbed, retrieved
+        return True
+
+    async def _put(self, frame: Frame, sequence: int, taken: Taken) -> None:
+        frame.camera, frame.sequence = self._settings.camera, sequence
+        frame.captured_ns, frame.grabbed_ns = taken.captured, taken.grabbed
+        frame.retrieved_ns = taken.retrieved
         # Waiting for the next picture of a camera is not work.
-        spent = retrieved - (captured if self._settings.paced else began)
+        spent = taken.retrieved - (taken.captured if self._settings.paced else taken.began)
         self._recorder.stages["capture"].record(spent)
+        frame.retain()
         try:
             await self._channel.put(frame)
         except BaseException:
             frame.release()
             self._recorder.dropped["cancelled"] += 1
             raise
+
+    def _due(self, captured_ns: int) -> bool:
+        """On the reader's thread: whether ``max_fps`` lets this frame be taken."""
+        if self._settings.max_fps is None:
+            return True
+        period = round(1e9 / self._settings.max_fps)
+        # A tenth early is in time: cameras are not that regular.
+        if captured_ns < self._next_due_ns - period // 10:
+            return False
+        self._next_due_ns = max(self._next_due_ns, captured_ns - period) + period
         return True
 
-    async def _start_reading(self, frame: Frame | None) -> tuple[int, int, int, int] | None:
-        self._reading = self._call(self._read, frame)
-        try:
-            return await self._reading
-        finally:
-            self._reading = None
-
-    def _read(self, frame: Frame | None) -> tuple[int, int, int, int] | None:
-        """On the thread: the next frame, and when it began, was captured, grabbed, retrieved."""
-        began = self._clock.now()
-        captured = self._reader.grab()
-        if captured is None:
-            return None
-        grabbed = self._clock.now()
-        if frame is not None:
-            self._reader.retrieve(frame.image)
-        return began, captured, grabbed, self._clock.now()
-
-    def _open(self) -> FrameFormat:
-        return self._reader.open()
-
-    def _close(self) -> None:
-        self._reader.close()
+    def _check_fresh(self, taken: Taken) -> None:
+        """SourceError once the picture was the very same for too long."""
+        if not taken.sample:
+            return
+        if taken.sample != self._sample:
+            self._sample, self._sample_ns = taken.sample, taken.captured
+        elif taken.captured - self._sample_ns > self._settings.stale_s * 1e9:
+            self._say("stale", f"the same picture for {self._settings.stale_s:g} s")
+            raise SourceError(f"the same picture for {self._settings.stale_s:g} s")
 
     def _on_free(self) -> None:
         if self._freed is None:

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+from typing import Literal
+
+from pipeline.backoff import Backoff
 from pipeline.channel import Channel, ChannelClosed
 from pipeline.contracts import Sink, StreamInfo
+from pipeline.errors import SinkError
+from pipeline.events import State
 from pipeline.results import Result
 from pipeline.stages.base import Stage
 
@@ -11,12 +18,28 @@ __all__ = ["Deliver"]
 
 
 class Deliver(Stage):
-    """Writes results to a sink, on the sink's own thread, until no result is left."""
+    """Writes results to a sink, on the sink's own thread, until no result is left.
 
-    def __init__(self, name: str, sink: Sink, results: Channel[Result]) -> None:
-        super().__init__(name)
+    ``on_error`` says what a failure does: stop everything, retry the same result, or disable
+    this sink alone; ``say(state, reason)`` is told of the latter two.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        sink: Sink,
+        results: Channel[Result],
+        *,
+        on_error: Literal["stop", "retry", "disable"] = "stop",
+        backoff: Backoff | None = None,
+        say: Callable[[State, str], None] = lambda state, reason: None,
+    ) -> None:
+        super().__init__(f"sink-{name}")
         self._sink = sink
         self._results = results
+        self._on_error = on_error
+        self._backoff = backoff or Backoff(max_s=5.0)
+        self._say = say
         self._stream: StreamInfo | None = None
 
     def describe(self, stream: StreamInfo) -> None:
@@ -24,16 +47,38 @@ class Deliver(Stage):
         self._stream = stream
 
     async def run(self) -> None:
-        """Write until the results end. SinkError stops it."""
+        """Write until the results end. SinkError stops it where the policy is stop."""
         try:
             while True:
                 result = await self._results.get()
                 try:
-                    await self._call(self._sink.write, result)
+                    await self._write(result)
                 finally:
                     result.release()
         except ChannelClosed:
             pass
+        except SinkError as error:
+            if self._on_error != "disable":
+                raise
+            self._say("failed", str(error))
+            self._results.clear()  # those that come from now on find it closed
+
+    async def _write(self, result: Result) -> None:
+        attempt = 0
+        while True:
+            try:
+                await self._call(self._sink.write, result)
+            except SinkError as error:
+                if self._on_error != "retry":
+                    raise
+                attempt += 1
+                if attempt == 1:
+                    self._say("failed", str(error))
+                await asyncio.sleep(self._backoff.pause(attempt))
+                continue
+            if attempt:
+                self._say("reopened", "")
+            return
 
     def _open(self) -> None:
         assert self._stream is not None, "describe comes first"

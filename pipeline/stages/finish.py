@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy.typing as npt
 
 from pipeline.channel import Channel, ChannelClosed
 from pipeline.clock import Clock
 from pipeline.contracts import Postprocess
-from pipeline.errors import ClosedError, PipelineError
+from pipeline.errors import ClosedError, EngineError, RunError
 from pipeline.frame import Image
 from pipeline.results import Detections, Lease, RawOutput, Result, Stamps
 from pipeline.ring import RunReport
 from pipeline.stages.base import Stage
-from pipeline.stages.prepare import InFlight
-from pipeline.stats import Recorder
+from pipeline.stages.dispatch import InFlight, Placed
+from pipeline.stages.engine import EngineRoom
 
 __all__ = ["Finish", "Outlet"]
 
@@ -27,64 +30,97 @@ class Outlet(NamedTuple):
 
 
 class Finish(Stage):
-    """Awaits each run in the order of submission, decodes it and hands the result on."""
+    """Awaits each run in the order of submission, decodes it and hands the results on."""
 
     def __init__(
         self,
         postprocess: Postprocess,
-        names: Sequence[str],
+        engine: EngineRoom,
         in_flight: Channel[InFlight],
         outlets: list[Outlet],
         clock: Clock,
-        recorder: Recorder,
     ) -> None:
         super().__init__("postprocess")
         self._postprocess = postprocess
-        self._names = names
+        self._engine = engine
         self._in_flight = in_flight
         self._outlets = outlets
         self._clock = clock
-        self._recorder = recorder
 
     async def run(self) -> None:
         """Make results until no run is left."""
         try:
             while True:
-                await self._finish(await self._in_flight.get())
+                item = await self._in_flight.get()
+                report = await self._await_run(item)
+                if report is not None:
+                    await self._finish(item, report)
+                    self._engine.succeeded()
         except ChannelClosed:
             pass
         finally:
             for outlet in self._outlets:
                 outlet.channel.close()
 
-    async def _finish(self, item: InFlight) -> None:
-        slot_held = True
+    async def _await_run(self, item: InFlight) -> RunReport | None:
+        """The report of a run; None when it failed or hung, which costs its frames only."""
+        limit = self._engine.settings.run_timeout_s
+        left = limit - (self._clock.now() - item.submitted_ns) / 1e9
         try:
-            report = await item.run
-            started = self._clock.now()
-            detections = await self._call(
-                self._postprocess.process, list(item.slot.outputs), item.mapping
-            )
-            stamps = _stamps(item, report, started, self._clock.now())
-            slot_held = self._postprocess.keeps_outputs
-            if not slot_held:
-                item.slot.release()
-            result = self._result(item, stamps, detections)
-        except BaseException as error:
-            if slot_held:
-                item.slot.release()
-            item.frame.release()
-            cause = "failed" if isinstance(error, PipelineError) else "cancelled"
-            self._recorder.dropped[cause] += 1
+            if not item.run.done():
+                await asyncio.wait({item.run}, timeout=max(0.0, left))
+            if item.run.done():
+                return item.run.result()
+            error: EngineError = RunError(f"a run took longer than {limit:g} s")
+            hung = True
+        except (EngineError, ClosedError) as failure:
+            error = failure if isinstance(failure, EngineError) else RunError(str(failure))
+            hung = False
+        except BaseException:
+            item.drop("cancelled")
             raise
-        self._recorder.finished(stamps)
-        try:
-            await self._deliver(result)
-        finally:
-            result.release()
+        item.drop("hung" if hung else "failed")
+        await self._engine.failed(item.ring, error, hung=hung)
+        return None
 
-    def _result(self, item: InFlight, stamps: Stamps, detections: Detections) -> Result:
-        frame, slot, keeps = item.frame, item.slot, self._postprocess.keeps_outputs
+    async def _finish(self, item: InFlight, report: RunReport) -> None:
+        """Decode the frames of one slot and deliver them."""
+        keeps = self._postprocess.keeps_outputs
+        slot = Lease(item.slot.release)
+        waiting = list(item.placed)
+        try:
+            arrays = list(item.slot.outputs)
+            while waiting:
+                placed = waiting[0]
+                mine = _part(arrays, len(item.placed) - len(waiting), item)
+                started = self._clock.now()
+                detections = await self._call(self._postprocess.process, mine, placed.mapping)
+                stamps = _stamps(item, placed, report, started, self._clock.now())
+                del mine
+                waiting.pop(0)
+                if not waiting:
+                    del arrays
+                    if not keeps:
+                        slot.release()
+                await self._deliver(self._result(item, placed, stamps, detections, slot))
+        except BaseException:
+            for placed in waiting:
+                placed.drop("cancelled")
+            if waiting and not keeps:
+                slot.release()
+            raise
+        finally:
+            if keeps:
+                slot.release()
+
+    def _result(
+        self, item: InFlight, placed: Placed, stamps: Stamps, detections: Detections, slot: Lease
+    ) -> Result:
+        frame, keeps = placed.frame, self._postprocess.keeps_outputs
+        names = [spec.name for spec in self._engine.executor.outputs]
+        index = item.placed.index(placed)
+        if keeps:
+            slot.retain()
 
         def give_back() -> None:
             frame.release()
@@ -92,8 +128,10 @@ class Finish(Stage):
                 slot.release()
 
         def outputs() -> Sequence[RawOutput]:
-            return [RawOutput(*pair) for pair in zip(self._names, slot.outputs, strict=True)]
+            arrays = _part(list(item.slot.outputs), index, item)
+            return [RawOutput(*pair) for pair in zip(names, arrays, strict=True)]
 
+        placed.feed.recorder.finished(stamps)
         return Result(
             frame.camera,
             frame.sequence,
@@ -106,23 +144,35 @@ class Finish(Stage):
 
     async def _deliver(self, result: Result) -> None:
         bare = _without_image(result) if not self._postprocess.keeps_outputs else None
-        for outlet in self._outlets:
-            given = result if outlet.needs_image or bare is None else bare
-            given.retain()
-            try:
-                await outlet.channel.put(given)
-            except BaseException:
-                given.release()
-                raise
+        try:
+            for outlet in self._outlets:
+                given = result if outlet.needs_image or bare is None else bare
+                given.retain()
+                try:
+                    await outlet.channel.put(given)
+                except ChannelClosed:
+                    given.release()  # this receiver takes nothing any more
+                except BaseException:
+                    given.release()
+                    raise
+        finally:
+            result.release()
 
 
-def _stamps(item: InFlight, report: RunReport, started: int, ended: int) -> Stamps:
-    frame = item.frame
+def _part(arrays: list[npt.NDArray[Any]], index: int, item: InFlight) -> list[npt.NDArray[Any]]:
+    """The outputs of one frame of a batch."""
+    if item.batch == 1:
+        return arrays
+    return [array[index : index + 1] for array in arrays]
+
+
+def _stamps(item: InFlight, placed: Placed, report: RunReport, started: int, ended: int) -> Stamps:
+    frame = placed.frame
     return Stamps(
         frame.captured_ns,
         frame.grabbed_ns,
         frame.retrieved_ns,
-        item.started_ns,
+        placed.started_ns,
         item.submitted_ns,
         report.started_ns,
         report.finished_ns,

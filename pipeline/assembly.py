@@ -1,0 +1,289 @@
+"""The parts of a running pipeline: made from the configuration, opened and closed in order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+from collections.abc import AsyncIterable, Callable, Iterator
+from typing import Any
+
+from pipeline import graph as wiring
+from pipeline.backends.executor import Executor
+from pipeline.backends.image import ImageInput
+from pipeline.backoff import Backoff
+from pipeline.channel import Channel
+from pipeline.clock import Clock
+from pipeline.contracts import StreamInfo
+from pipeline.errors import (
+    DeviceError,
+    EngineNotInstalledError,
+    ModelError,
+    PipelineError,
+)
+from pipeline.events import Event, EventStream, State
+from pipeline.frame import Frame
+from pipeline.postprocess import make_postprocess
+from pipeline.preprocess import Preprocessor
+from pipeline.results import Result
+from pipeline.ring import Ring
+from pipeline.selector import Selector
+from pipeline.settings import Config
+from pipeline.sinks import make_sink
+from pipeline.sources import SourceSettings, make_reader
+from pipeline.stages.base import Stage
+from pipeline.stages.capture import Capture, CaptureSettings
+from pipeline.stages.deliver import Deliver
+from pipeline.stages.dispatch import Dispatch, Feed, InFlight
+from pipeline.stages.engine import EngineRoom, EngineSettings
+from pipeline.stages.finish import Finish, Outlet
+from pipeline.stats import Recorder
+from pipeline.worker import call_in_thread
+
+__all__ = ["Assembly"]
+
+
+class Assembly:
+    """Everything that is opened for one run. ``stages`` are those to be run as tasks."""
+
+    def __init__(
+        self,
+        config: Config,
+        graph: wiring.Graph,
+        clock: Clock,
+        recorder: Recorder,
+        max_frames: int | None = None,
+    ) -> None:
+        self.config = config
+        self.graph = graph
+        self.clock = clock
+        self.recorder = recorder
+        self.max_frames = max_frames
+        self.events = EventStream()
+        self.zero_copy: dict[str, str] = {}
+        self.outlets: list[Outlet] = []
+        self.captures: dict[str, Capture] = {}
+        self.sinks: list[Deliver] = []
+        self._channels: dict[str, Channel[Frame]] = {}
+        self._feeds: dict[str, Feed] = {}
+        self._selector: Selector[Frame] = Selector()
+        self._in_flight: Channel[InFlight] = Channel(
+            graph.depth, "block", lambda item, cause: item.drop(cause)
+        )
+        self._postprocess = make_postprocess(config.postprocess)
+        model = config.model
+        settings = EngineSettings(
+            model.run_timeout_s, model.max_failures, Backoff(attempts=model.reopen_attempts)
+        )
+        self.engine = EngineRoom(self._open_engine, settings, self._saying("engine"))
+        self.dispatch = Dispatch(
+            self._feeds,
+            self._selector,
+            self.engine,
+            self._in_flight,
+            clock,
+            model.batch_wait_ms / 1e3,
+        )
+        self.finish = Finish(self._postprocess, self.engine, self._in_flight, self.outlets, clock)
+        self._make_sinks()
+
+    def add_camera(
+        self,
+        camera: wiring.CameraWiring,
+        source: SourceSettings,
+        arrays: AsyncIterable[Any] | None = None,
+    ) -> Capture:
+        """Make the parts of one camera; its frames are taken once its capture runs."""
+        name, recorder = camera.name, self.recorder.camera(camera.name)
+        channel: Channel[Frame] = Channel(camera.queue, camera.overflow, self._drop_frame)
+        reconnect = source.reconnect
+        settings = CaptureSettings(
+            name,
+            camera.paced,
+            camera.buffers,
+            camera.live,
+            camera.wait_at_start,
+            source.open_timeout_s,
+            source.read_timeout_s,
+            source.stale_after_s if camera.live else 0.0,
+            source.max_fps,
+            self.max_frames,
+            Backoff(reconnect.initial_s, reconnect.max_s, reconnect.jitter, reconnect.attempts),
+        )
+        loop = asyncio.get_running_loop()
+        make: Callable[..., Any] = functools.partial(
+            make_reader,
+            source if arrays is None else arrays,
+            self.clock,
+            loop,
+            live=camera.paced,
+        )
+        capture = Capture(make, channel, settings, self.clock, recorder, self._saying(name))
+        age = None if source.max_age_ms is None else round(source.max_age_ms * 1e6)
+        preprocess = Preprocessor(self.config.preprocess_of(source))
+        self._feeds[name] = Feed(name, preprocess, recorder, age)
+        self._selector.add(name, channel, source.weight)
+        self._channels[name] = channel
+        self.captures[name] = capture
+        return capture
+
+    def forget_camera(self, name: str) -> None:
+        """Drop what waits of a camera that ended, and its parts."""
+        self._selector.remove(name)
+        self._channels.pop(name).clear()
+        self.captures.pop(name)
+
+    def end_of_cameras(self) -> None:
+        """No camera will be added any more: end with the last one."""
+        self._selector.close()
+
+    async def open(self) -> None:
+        """Open sources, engine and, last, the sinks. Raises what the first that fails raises."""
+        formats = {}
+        for name, capture in self.captures.items():
+            with _at("source.uri" if self.config.source else f"cameras.{name}.uri"):
+                formats[name] = await capture.open()
+        with _at("model"):
+            executor = await self.engine.open()
+        with _at("model.path"):
+            for name, found in formats.items():
+                if found is not None:
+                    self._feeds[name].preprocess.open(found, executor.inputs[0])
+        for stage in (self.dispatch, self.finish):
+            await stage.open()
+        # Last, as opening a file empties it: a run that cannot start keeps the results before it.
+        only = len(formats) == 1
+        for index, sink in enumerate(self.sinks):
+            name = next(iter(formats)) if only else ""
+            sink.describe(StreamInfo(name, formats[name] if only else None))
+            with _at(f"sinks.{index}"):
+                await sink.open()
+        routes = await call_in_thread("zero-copy", executor.zero_copy)
+        self.zero_copy = {
+            tensor: "zero-copy" if bound else "copied by the engine"
+            for tensor, bound in routes.items()
+        }
+
+    async def close(self, timeout: float) -> tuple[list[str], list[BaseException]]:
+        """Close in order: sources, stages, sinks, ring, driver memory, executor.
+
+        The names of those that were stuck and left behind, and what closing raised.
+        """
+        for channel in self._channels.values():
+            channel.clear()
+        self._in_flight.clear()
+        stages: list[Capture | Stage] = [
+            *self.captures.values(),
+            self.dispatch,
+            self.finish,
+            *self.sinks,
+        ]
+        closed = await asyncio.gather(
+            *(stage.close(timeout) for stage in stages), return_exceptions=True
+        )
+        for outlet in self.outlets:
+            outlet.channel.clear()
+        abandoned = [stage.name for stage, end in zip(stages, closed, strict=True) if end is False]
+        errors = [end for end in closed if isinstance(end, BaseException)]
+        if not await self.engine.close(timeout):
+            abandoned.append("executor")
+        self.events.close()
+        return abandoned, errors
+
+    def drop_result(self, receiver: str, result: Result, cause: str) -> None:
+        """Count a result that a receiver could not take."""
+        self.recorder.undelivered[receiver] += 1
+        result.release()
+
+    def _make_sinks(self) -> None:
+        for settings, sink in zip(self.config.sinks, self.graph.sinks, strict=True):
+            channel: Channel[Result] = Channel(
+                sink.queue, sink.policy, functools.partial(self.drop_result, sink.name)
+            )
+            self.sinks.append(
+                Deliver(
+                    sink.name,
+                    make_sink(settings),
+                    channel,
+                    on_error=settings.on_error,
+                    say=self._saying(sink.name),
+                )
+            )
+            self.outlets.append(Outlet(channel, sink.needs_image))
+
+    async def _open_engine(self) -> tuple[Executor, Ring]:
+        preprocess = self.config.preprocess
+        image = ImageInput(preprocess.color, preprocess.mean, preprocess.scale)
+        executor = await Executor.from_settings(self.config.model, image)
+        try:
+            _check_inputs(executor)
+            with _at("postprocess.kind"):
+                self._postprocess.open(*_single(executor))
+            with _at("ring.depth"):
+                ring = await executor.ring(self.graph.depth)
+        except BaseException:
+            await executor.close(0.5)
+            raise
+        return executor, ring
+
+    def _saying(self, source: str) -> Callable[[State, str], None]:
+        def say(state: State, reason: str) -> None:
+            if source in self.recorder.cameras:
+                self.recorder.cameras[source].state = state
+            self.events.send(Event(source, state, reason, self.clock.now()))
+
+        return say
+
+    def _drop_frame(self, frame: Frame, cause: str) -> None:
+        self.recorder.camera(frame.camera).dropped[cause] += 1
+        frame.release()
+
+
+def _check_inputs(executor: Executor) -> None:
+    if len(executor.inputs) != 1:
+        names = ", ".join(repr(spec.name) for spec in executor.inputs)
+        raise ModelError(
+            f"model.path: the model has {len(executor.inputs)} inputs ({names}), but a pipeline "
+            "feeds one picture; use Executor for such a model"
+        )
+
+
+def _single(executor: Executor) -> tuple[list[Any], list[Any]]:
+    """The tensors as one picture of a batch sees them."""
+    from pipeline import _native
+
+    batch = executor.inputs[0].shape[0] if executor.inputs[0].shape else 1
+    if batch == 1:
+        return list(executor.inputs), list(executor.outputs)
+    for spec in executor.outputs:
+        if not spec.shape or spec.shape[0] != batch:
+            raise ModelError(
+                f"model.path: output {spec.name!r} {list(spec.shape)} has no batch of {batch}, "
+                "as the input has"
+            )
+
+    def one(spec: _native.TensorSpec) -> _native.TensorSpec:
+        return _native.TensorSpec(spec.name, spec.dtype, (1, *spec.shape[1:]), spec.layout)
+
+    return [one(spec) for spec in executor.inputs], [one(spec) for spec in executor.outputs]
+
+
+# Where in the configuration the cause of an engine's error is to be looked for.
+_MODEL_PLACES: dict[type[PipelineError], str] = {
+    ModelError: "model.path",
+    DeviceError: "model.device",
+    EngineNotInstalledError: "model.engine",
+}
+
+
+@contextlib.contextmanager
+def _at(place: str) -> Iterator[None]:
+    """Begin an error's message with its place in the configuration, unless it has one."""
+    try:
+        yield
+    except PipelineError as error:
+        if str(error).split(".", 1)[0] in Config.model_fields:
+            raise
+        if place == "model":
+            place = _MODEL_PLACES.get(type(error), place)
+        raise type(error)(f"{place}: {error}") from error

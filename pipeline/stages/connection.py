@@ -1,0 +1,152 @@
+"""One reader on a thread of its own, left behind as a whole when it does not answer."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+from pipeline.clock import Clock
+from pipeline.contracts import Reader
+from pipeline.errors import SourceError
+from pipeline.frame import Frame, FrameFormat
+from pipeline.worker import Worker
+
+__all__ = ["Connection", "Taken"]
+
+T = TypeVar("T")
+
+
+class Taken(NamedTuple):
+    """When a frame was begun, captured, grabbed and decoded (ns).
+
+    ``decoded`` false: it was passed over. ``sample``: a few of its pixels, if asked for.
+    """
+
+    began: int
+    captured: int
+    grabbed: int
+    retrieved: int
+    decoded: bool
+    sample: bytes
+
+
+class Connection:
+    """From opening a reader to closing it; opened again, it is another connection."""
+
+    def __init__(self, name: str, reader: Reader, clock: Clock, *, sampled: bool = False) -> None:
+        self._reader = reader
+        self._clock = clock
+        self._sampled = sampled
+        self._worker = Worker(name)
+        self._opened = False
+        self._closed: asyncio.Future[None] | None = None
+        self._waiting: asyncio.Future[Any] | None = None
+
+    async def open(self, timeout: float | None) -> FrameFormat:
+        """Open the reader. SourceError when it fails or takes longer than ``timeout`` s."""
+        return await self._within(self._worker.submit(self._open), timeout, "it did not open")
+
+    async def read(
+        self, frame: Frame | None, wanted: Callable[[int], bool], timeout: float | None
+    ) -> Taken | None:
+        """The next frame, decoded into ``frame`` if its capture stamp is wanted; None at the end.
+
+        SourceError when the reader fails or nothing comes within ``timeout`` s. Even then, and
+        when this is cancelled, the frame is held until the reader lets go of it.
+        """
+        future = self._worker.submit(self._read, frame, wanted)
+        if frame is not None:
+            frame.retain()
+            future.add_done_callback(lambda _: frame.release())
+        return await self._within(future, timeout, "no frame came")
+
+    def give_up(self) -> None:
+        """Stop waiting for the reader at once; SourceError where it is awaited."""
+        self._fail(self._waiting, "given up")
+
+    def interrupt(self) -> None:
+        """Make a call that waits end soon, if the reader can."""
+        self._reader.interrupt()
+
+    async def close(self, timeout: float) -> bool:
+        """Close the reader and join its thread; False when it is stuck and was left behind.
+
+        What the reader raises when closed is raised here.
+        """
+        if self._closed is None:
+            self.interrupt()
+            self._closed = self._worker.submit(self._close)
+            self._closed.add_done_callback(_look_at)
+        if not await self._worker.close(timeout):
+            return False
+        self._closed.result()
+        return True
+
+    @property
+    def ended(self) -> bool:
+        """Whether its thread is done, however late."""
+        return self._closed is not None and self._closed.done()
+
+    async def _within(self, future: asyncio.Future[T], timeout: float | None, what: str) -> T:
+        # What is awaited can fail or be cancelled; the call itself goes on regardless.
+        loop = asyncio.get_running_loop()
+        self._waiting = outer = loop.create_future()
+        future.add_done_callback(functools.partial(_copy, outer))
+        watch = None
+        if timeout is not None:
+            watch = loop.call_later(timeout, self._fail, outer, f"{what} within {timeout:g} s")
+        try:
+            result: T = await outer
+            return result
+        finally:
+            self._waiting = None
+            if watch is not None:
+                watch.cancel()
+
+    @staticmethod
+    def _fail(outer: asyncio.Future[Any] | None, reason: str) -> None:
+        if outer is not None and not outer.done():
+            outer.set_exception(SourceError(reason))
+
+    def _open(self) -> FrameFormat:
+        frame_format = self._reader.open()
+        self._opened = True
+        return frame_format
+
+    def _read(self, frame: Frame | None, wanted: Callable[[int], bool]) -> Taken | None:
+        began = self._clock.now()
+        captured = self._reader.grab()
+        if captured is None:
+            return None
+        grabbed = self._clock.now()
+        sample = b""
+        decoded = frame is not None and wanted(captured)
+        if frame is not None and decoded:
+            self._reader.retrieve(frame.image)
+            if self._sampled:
+                height, width, _ = frame.image.shape
+                sample = frame.image[:: height // 16 + 1, :: width // 16 + 1].tobytes()
+        return Taken(began, captured, grabbed, self._clock.now(), decoded, sample)
+
+    def _close(self) -> None:
+        if self._opened:
+            self._opened = False
+            self._reader.close()
+
+
+def _copy(outer: asyncio.Future[T], future: asyncio.Future[T]) -> None:
+    error = None if future.cancelled() else future.exception()  # looked at, even if too late
+    if outer.done() or future.cancelled():
+        return
+    if error is not None:
+        outer.set_exception(error)
+    else:
+        outer.set_result(future.result())
+
+
+def _look_at(future: asyncio.Future[T]) -> None:
+    """A late failure of something given up interests nobody, not even the log."""
+    if not future.cancelled():
+        future.exception()

@@ -1,0 +1,174 @@
+"""The executor and ring in use, replaced when the engine fails in a row or hangs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from pipeline.backends.executor import Executor
+from pipeline.backoff import Backoff
+from pipeline.errors import ClosedError, EngineError
+from pipeline.events import State
+from pipeline.ring import Ring, Slot
+
+__all__ = ["EngineRoom", "EngineSettings"]
+
+# A hung run keeps its executor, with the whole model, until the engine lets go.
+_MOST_HUNG = 3
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """``run_timeout_s``: a run that takes longer hangs. ``max_failures`` in a row: open anew."""
+
+    run_timeout_s: float = 30.0
+    max_failures: int = 3
+    backoff: Backoff = field(default_factory=lambda: Backoff(attempts=5))
+
+
+class EngineRoom:
+    """Hands out slots; replaces the whole executor when it must be.
+
+    The one that is replaced goes on owning its memory: a hung run's buffers are not used again
+    and are freed by their own thread when the engine lets go of them.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Awaitable[tuple[Executor, Ring]]],
+        settings: EngineSettings,
+        say: Callable[[State, str], None],
+    ) -> None:
+        self.settings = settings
+        self._make = make
+        self._say = say
+        self._pair: tuple[Executor, Ring] | None = None
+        self._opening: asyncio.Future[tuple[Executor, Ring]] | None = None
+        self._retired: list[tuple[Executor, Ring]] = []
+        self._ready = asyncio.Event()
+        self._failures = 0
+        self._attempt = 0
+        self._ready_at = 0  # driver allocations of the executor in use when its ring was ready
+        self._grown = 0  # allocations after that, of those replaced
+        self.hung = 0
+        self.reopened = 0
+
+    @property
+    def executor(self) -> Executor:
+        """The executor in use."""
+        assert self._pair is not None, "not open"
+        return self._pair[0]
+
+    @property
+    def ring(self) -> Ring | None:
+        """The ring in use, once it is open."""
+        return None if self._pair is None else self._pair[1]
+
+    @property
+    def allocations(self) -> tuple[int, int]:
+        """Driver allocations when the ring was ready, and those and all later ones together."""
+        if self._pair is None:
+            return 0, 0
+        later = self._pair[0].counters().allocations - self._ready_at
+        return self._ready_at, self._ready_at + self._grown + later
+
+    async def open(self) -> Executor:
+        """Open the first executor and its ring."""
+        self._adopt(await self._open())
+        return self.executor
+
+    async def _open(self) -> tuple[Executor, Ring]:
+        # Neither loading a model nor allocating can be interrupted: when this is, that goes on.
+        self._opening = asyncio.ensure_future(self._make())
+        return await asyncio.shield(self._opening)
+
+    async def acquire(self) -> tuple[Ring, Slot]:
+        """A slot to fill, waiting while the engine is opened anew."""
+        while True:
+            await self._ready.wait()
+            assert self._pair is not None
+            ring = self._pair[1]
+            try:
+                return ring, await ring.acquire()
+            except ClosedError:
+                if self._pair[1] is ring:
+                    raise
+
+    def succeeded(self) -> None:
+        """A run came through."""
+        self._failures = self._attempt = 0
+
+    async def failed(self, ring: Ring, error: EngineError, *, hung: bool = False) -> None:
+        """A run failed or hung; opens the engine anew where that is due.
+
+        EngineError when that was tried too often.
+        """
+        if self._pair is None or ring is not self._pair[1]:
+            return  # of one that was replaced already
+        self._failures += 1
+        if hung:
+            self.hung += 1
+        if hung or self._failures >= self.settings.max_failures:
+            await self._replace(error)
+
+    async def _replace(self, error: EngineError) -> None:
+        backoff = self.settings.backoff
+        self._say("failed", str(error))
+        assert self._pair is not None
+        self._ready.clear()
+        self._retired.append(self._pair)
+        if self.hung > _MOST_HUNG:
+            raise EngineError(f"{error} (the engine hung {self.hung} times; given up)")
+        while True:
+            self._attempt += 1
+            if backoff.attempts is not None and self._attempt > backoff.attempts:
+                raise type(error)(f"{error} (given up after {backoff.attempts} attempts)")
+            await asyncio.sleep(backoff.pause(self._attempt))
+            try:
+                pair = await self._open()
+            except EngineError as again:
+                error = again
+                continue
+            break
+        ready_at, now = self.allocations
+        self._grown += now - ready_at
+        self.reopened += 1
+        self._adopt(pair)
+        self._say("reopened", "")
+        await self.sweep()
+
+    def _adopt(self, pair: tuple[Executor, Ring]) -> None:
+        self._pair = pair
+        self._ready_at = pair[0].counters().allocations
+        self._failures = 0
+        self._ready.set()
+
+    async def sweep(self) -> None:
+        """Close those replaced executors that nothing runs on any more."""
+        for pair in list(self._retired):
+            executor, ring = pair
+            if all(slot.state == "free" for slot in ring.slots()):
+                self._retired.remove(pair)
+                await executor.close(0.5)
+
+    async def close(self, timeout: float) -> bool:
+        """Close all; False when one of them hangs and was left behind."""
+        pairs = [*self._retired, *([self._pair] if self._pair is not None else [])]
+        self._ready.set()
+        settled = True
+        if self._opening is not None:
+            done, _ = await asyncio.wait({self._opening}, timeout=timeout)
+            settled = bool(done)
+            if not settled:
+                self._opening.add_done_callback(_close_late)
+            elif self._opening.exception() is None and self._opening.result() not in pairs:
+                pairs.append(self._opening.result())
+        closed = await asyncio.gather(*(executor.close(timeout) for executor, _ in pairs))
+        return settled and all(closed)
+
+
+def _close_late(opening: asyncio.Future[tuple[Executor, Ring]]) -> None:
+    """An executor that was loaded when nobody wanted it any more; its threads end themselves."""
+    if not opening.cancelled():
+        opening.exception()
