@@ -7,7 +7,7 @@ import contextlib
 import functools
 from collections.abc import AsyncIterable
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pipeline import graph as wiring
 from pipeline.assembly import Assembly
@@ -23,9 +23,17 @@ from pipeline.stages.capture import Capture
 from pipeline.stages.finish import Outlet
 from pipeline.stats import Recorder, Stats
 
-__all__ = ["Runner"]
+__all__ = ["Health", "Runner"]
 
 T = TypeVar("T", bound="Runner")
+
+
+class Health(NamedTuple):
+    """Whether all is well, and if not, what is not."""
+
+    ok: bool
+    problems: tuple[str, ...]
+
 
 # How long a stage may take to close: flushing a file after the last result, or when cancelled.
 _CLOSE_SECONDS = 5.0
@@ -261,6 +269,21 @@ class Runner:
     def events(self) -> EventStream:
         """What happens to cameras, engine and sinks, to be taken with ``async for``."""
         return self._running().events
+
+    def health(self) -> Health:
+        """Whether frames come from every camera and the engine turns them into results."""
+        if self._error is not None:
+            return Health(False, (str(self._error),))
+        if self._parts is None or not self._opened.done():
+            return Health(False, ("not open yet",))
+        problems = [
+            f"camera {name}: {camera.state}"
+            for name, camera in self._recorder.cameras.items()
+            if camera.state in ("connecting", "stale", "lost")
+        ]
+        if not self._parts.engine.ready:
+            problems.append("engine: being opened anew")
+        return Health(not problems, tuple(problems))
 
     def stats(self) -> Stats:
         """Counters and times up to now."""

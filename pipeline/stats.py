@@ -65,6 +65,21 @@ class Histogram:
                 return _middle(index)
         raise AssertionError("the buckets hold fewer durations than were counted")
 
+    def cumulative(self, bounds_s: Iterable[float]) -> tuple[list[tuple[str, float]], float]:
+        """Prometheus' buckets (upper bound, how many do not exceed it) and the sum, seconds."""
+        bounds = list(bounds_s)
+        below = [0] * len(bounds)
+        total = 0.0
+        for index, number in enumerate(self._buckets):
+            if not number:
+                continue
+            seconds = _middle(index) / 1e9
+            total += number * seconds
+            for place, bound in enumerate(bounds):
+                below[place] += number if seconds <= bound else 0
+        buckets = [(str(bound), float(count)) for bound, count in zip(bounds, below, strict=True)]
+        return [*buckets, ("+Inf", float(self.count))], total
+
     def milliseconds(self) -> Percentiles:
         """Median and 99th percentile."""
         return Percentiles(self.percentile(50) / 1e6, self.percentile(99) / 1e6)

@@ -61,6 +61,11 @@ class EngineRoom:
         return self._pair[0]
 
     @property
+    def ready(self) -> bool:
+        """Whether slots are handed out now."""
+        return self._ready.is_set()
+
+    @property
     def ring(self) -> Ring | None:
         """The ring in use, once it is open."""
         return None if self._pair is None else self._pair[1]
