@@ -47,6 +47,9 @@ class Arguments:
     frames: int | None = None
     jsonl: str | None = None
     summary: str | None = None
+    health: int | None = None
+    health_host: str = "127.0.0.1"
+    log: Literal["text", "json"] = "text"
     quiet: bool = False
     debug: bool = False
 
@@ -65,6 +68,9 @@ def parse_arguments(argv: Sequence[str]) -> Arguments:
         frames=getattr(found, "frames", None),
         jsonl=getattr(found, "jsonl", None),
         summary=getattr(found, "summary", None),
+        health=getattr(found, "health", None),
+        health_host=getattr(found, "health_host", "127.0.0.1"),
+        log=getattr(found, "log", "text"),
         quiet=found.quiet,
         debug=found.debug,
     )
@@ -104,6 +110,28 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--summary", metavar="FILE", help="write the figures of the run to FILE as JSON"
     )
+
+    parser.add_argument(
+        "--health",
+        type=_port,
+        metavar="PORT",
+        help="answer /healthz and /metrics (Prometheus) at this port; 0: at any free one",
+    )
+    parser.add_argument(
+        "--health-host",
+        default="127.0.0.1",
+        metavar="ADDRESS",
+        help="address to answer at, instead of this machine's own (127.0.0.1)",
+    )
+    parser.add_argument(
+        "--log", choices=("text", "json"), default="text", help="form of log lines on stderr"
+    )
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 6 and int(text) < 65536):
+        raise argparse.ArgumentTypeError(f"needs a port from 0 to 65535, got {text!r}")
+    return int(text)
 
 
 def _positive(text: str) -> int:

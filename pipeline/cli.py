@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from pipeline.arguments import Arguments, parse_arguments
 from pipeline.errors import ClosedError, PipelineError, SinkError
 from pipeline.locate import printable
+from pipeline.logs import JsonFormatter, KeyValueFormatter, RateLimit
 from pipeline.report import StatusLine, ensure_writable, summary, table, write_json
 from pipeline.signals import StopRequests
 
@@ -114,7 +115,7 @@ def _run(arguments: Arguments) -> int:
         runner = asyncio.Runner(loop_factory=new_event_loop)
         failure: BaseException | None = None
         try:
-            runner.run(_drive(pipeline, config, requests, arguments.quiet))
+            runner.run(_drive(pipeline, config, requests, arguments))
         except (Exception, asyncio.CancelledError) as error:
             failure = error
         code = _finish(pipeline, arguments, failure, requests.count)
@@ -128,8 +129,13 @@ def _run(arguments: Arguments) -> int:
         return code
 
 
-async def _drive(pipeline: Pipeline, config: Config, requests: StopRequests, quiet: bool) -> None:
+async def _drive(
+    pipeline: Pipeline, config: Config, requests: StopRequests, arguments: Arguments
+) -> None:
     """Run to the end of the source, or until the first request to stop has drained it."""
+    from pipeline.service import Service
+
+    quiet = arguments.quiet
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
 
@@ -153,7 +159,10 @@ async def _drive(pipeline: Pipeline, config: Config, requests: StopRequests, qui
     try:
         if not quiet:
             line.start(loop)
-        async with pipeline:
+        async with (
+            pipeline,
+            Service(pipeline, host=arguments.health_host, port=arguments.health),
+        ):
             await pipeline.wait()
     finally:
         line.stop()
@@ -245,19 +254,24 @@ def _say(text: str, quiet: bool = False) -> None:
 
 
 class _SayHandler(logging.Handler):
-    """Log records in the form of the command line's other messages."""
+    """Log records in place of the status line, as the command line's other messages."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        _say(f"{record.levelname.lower()}: {record.getMessage()}")
+        _say(self.format(record))
 
 
 def _log_to_stderr(arguments: Arguments) -> None:
     log = logging.getLogger("pipeline")
-    if not any(isinstance(handler, _SayHandler) for handler in log.handlers):
-        log.addHandler(_SayHandler())
+    for handler in [handler for handler in log.handlers if isinstance(handler, _SayHandler)]:
+        log.removeHandler(handler)
+    handler = _SayHandler()
+    handler.setFormatter(JsonFormatter() if arguments.log == "json" else KeyValueFormatter())
+    handler.addFilter(RateLimit())
+    log.addHandler(handler)
     log.propagate = False
     quiet_level = logging.ERROR if arguments.quiet else logging.WARNING
-    log.setLevel(logging.DEBUG if arguments.debug else quiet_level)
+    usual_level = logging.INFO if arguments.log == "json" and not arguments.quiet else quiet_level
+    log.setLevel(logging.DEBUG if arguments.debug else usual_level)
 
 
 _COMMANDS = {"check": _check, "devices": _devices, "run": _run, "schema": _schema}

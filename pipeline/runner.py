@@ -63,7 +63,7 @@ class Runner:
         self._max_frames = max_frames
         self._clock: Clock = clock or MonotonicClock()
         self._graph = wiring.build(config, live=live if frames is not None else None)
-        self._recorder = Recorder()
+        self.recorder = Recorder()
         self._parts: Assembly | None = None
         self._group: asyncio.TaskGroup | None = None
         self._cameras: dict[str, asyncio.Task[None]] = {}
@@ -85,7 +85,7 @@ class Runner:
         self._go = asyncio.Event()
         self._consumed = asyncio.Event()
         self._parts = Assembly(
-            self.config, self._graph, self._clock, self._recorder, self._max_frames
+            self.config, self._graph, self._clock, self.recorder, self._max_frames
         )
         for camera in self._graph.cameras:
             source = self.config.sources[camera.name]
@@ -278,7 +278,7 @@ class Runner:
             return Health(False, ("not open yet",))
         problems = [
             f"camera {name}: {camera.state}"
-            for name, camera in self._recorder.cameras.items()
+            for name, camera in self.recorder.cameras.items()
             if camera.state in ("connecting", "stale", "lost")
         ]
         if not self._parts.engine.ready:
@@ -293,7 +293,7 @@ class Runner:
         executor = None if ring is None or engine is None else engine.executor
         states = [slot.state for slot in ring.slots()] if ring is not None else []
         return Stats(
-            **self._recorder.totals(),
+            **self.recorder.totals(),
             driver_allocations=(0, 0) if engine is None else engine.allocations,
             driver_bytes=0 if executor is None else executor.counters().high_water_bytes,
             zero_copy={} if parts is None else dict(parts.zero_copy),

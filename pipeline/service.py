@@ -1,0 +1,77 @@
+"""A pipeline as a service: events to the log, health over HTTP, word to systemd."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from types import TracebackType
+
+from pipeline.events import Event, EventStream
+from pipeline.health import HealthServer
+from pipeline.notify import notify, watchdog_seconds
+from pipeline.pipeline import Pipeline
+
+__all__ = ["Service"]
+
+_log = logging.getLogger(__name__)
+_LEVELS = {"stale": logging.WARNING, "lost": logging.WARNING, "failed": logging.ERROR}
+
+
+class Service:
+    """``async with Service(pipeline)`` around an open pipeline, while it runs."""
+
+    def __init__(
+        self, pipeline: Pipeline, *, host: str = "127.0.0.1", port: int | None = None
+    ) -> None:
+        self._pipeline = pipeline
+        self._host = host
+        self._port = port
+        self._server: HealthServer | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Service:
+        pipeline = self._pipeline
+        if self._port is not None:
+            self._server = HealthServer(
+                pipeline.stats, pipeline.health, pipeline.recorder, self._host, self._port
+            )
+            address = f"http://{self._host}:{self._server.port}"
+            _log.info("health: %s/healthz and %s/metrics", address, address)
+        self._tasks.append(asyncio.create_task(log_events(pipeline.events()), name="log-events"))
+        if (period := watchdog_seconds()) is not None:
+            self._tasks.append(asyncio.create_task(_feed_watchdog(period), name="watchdog"))
+        notify("READY=1")
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        notify("STOPPING=1")
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._server is not None:
+            await asyncio.get_running_loop().run_in_executor(None, self._server.close)
+
+
+async def log_events(events: EventStream) -> None:
+    """Log what happens to cameras, engine and sinks, each with its source and state."""
+    async for event in events:
+        level = _LEVELS.get(event.state, logging.INFO)
+        _log.log(level, "%s", _told(event), extra={"source": event.source, "state": event.state})
+
+
+def _told(event: Event) -> str:
+    return f"{event.source}: {event.state}" + (f": {event.reason}" if event.reason else "")
+
+
+async def _feed_watchdog(period: float) -> None:
+    # On the event loop: when that is stuck, systemd must notice.
+    with contextlib.suppress(asyncio.CancelledError):
+        while True:
+            notify("WATCHDOG=1")
+            await asyncio.sleep(period)
