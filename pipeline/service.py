@@ -15,7 +15,7 @@ from pipeline.pipeline import Pipeline
 __all__ = ["Service"]
 
 _log = logging.getLogger(__name__)
-_LEVELS = {"stale": logging.WARNING, "lost": logging.WARNING, "failed": logging.ERROR}
+_LEVELS = {"stale": logging.WARNING, "lost": logging.WARNING, "failed": logging.WARNING}
 
 
 class Service:

@@ -66,6 +66,7 @@ class VideoSink:
     def __init__(self, settings: VideoSettings) -> None:
         self._settings = settings
         self._where = f"video: {settings.path}"
+        self._open = False
         self._writer: cv2.VideoWriter | None = None
         self._canvas: Image = np.empty((0, 0, 3), np.uint8)
         self._written = 0
@@ -83,6 +84,7 @@ class VideoSink:
         except OSError as error:
             raise SinkError(f"{self._where}: cannot be written: {reason_of(error)}") from error
         self._written = 0
+        self._open = True
         if stream.format is not None:
             self._start(stream.format)
 
@@ -112,6 +114,8 @@ class VideoSink:
 
     def write(self, result: Result) -> None:
         """Encode one frame; one of another size than the first is scaled to it."""
+        if not self._open:
+            raise SinkError(f"{self._where}: not open")
         image = result.image
         if self._writer is None:
             self._start(FrameFormat(image.shape[1], image.shape[0]))
@@ -131,7 +135,7 @@ class VideoSink:
 
     def close(self) -> None:
         """Finish the file; SinkError when it did not become a readable video (disk full)."""
-        writer, self._writer = self._writer, None
+        writer, self._writer, self._open = self._writer, None, False
         if writer is None:
             return
         try:

@@ -80,6 +80,7 @@ class Capture:
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         self._stopping = asyncio.Event()
+        self._given_up = False
         self._sequence = 0
         self._sample = b""
         self._sample_ns = 0
@@ -106,6 +107,7 @@ class Capture:
 
     def give_up(self) -> None:
         """Do not wait for a read that is stuck any longer."""
+        self._given_up = True
         if self._connection is not None:
             self._connection.give_up()
 
@@ -145,7 +147,8 @@ class Capture:
         """Close the reader; False when a thread of it is stuck and was left behind."""
         closed = True
         if self._connection is not None:
-            closed = await self._connection.close(timeout)
+            # A read that was given up has had its time already.
+            closed = await self._connection.close(0.5 if self._given_up else timeout)
         return closed and not self._still_stuck()
 
     async def _connect(self) -> None:

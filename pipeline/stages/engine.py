@@ -51,6 +51,8 @@ class EngineRoom:
         self._attempt = 0
         self._ready_at = 0  # driver allocations of the executor in use when its ring was ready
         self._grown = 0  # allocations after that, of those replaced
+        self._worked = False
+        self._last_error: EngineError | None = None
         self.hung = 0
         self.reopened = 0
 
@@ -103,6 +105,12 @@ class EngineRoom:
     def succeeded(self) -> None:
         """A run came through."""
         self._failures = self._attempt = 0
+        self._worked = True
+
+    def check(self) -> None:
+        """At the end: EngineError when runs were tried and not one came through."""
+        if not self._worked and self._last_error is not None:
+            raise self._last_error
 
     async def failed(self, ring: Ring, error: EngineError, *, hung: bool = False) -> None:
         """A run failed or hung; opens the engine anew where that is due.
@@ -112,6 +120,7 @@ class EngineRoom:
         if self._pair is None or ring is not self._pair[1]:
             return  # of one that was replaced already
         self._failures += 1
+        self._last_error = error
         if hung:
             self.hung += 1
         if hung or self._failures >= self.settings.max_failures:

@@ -57,7 +57,7 @@ class Finish(Stage):
                     await self._finish(item, report)
                     self._engine.succeeded()
         except ChannelClosed:
-            pass
+            self._engine.check()
         finally:
             for outlet in self._outlets:
                 outlet.channel.close()

@@ -266,8 +266,13 @@ class TestEngine:
         ended = run("camera.yaml", config=REAL, before=str(rest), isolated=True)
         ended.failed(4, "openvino", "pip install")
 
-    def test_a_run_that_fails(self, run: Run) -> None:
-        run("camera.yaml", "--set", "model.options.fail_runs=[3]", config=SIMULATED).failed(4, "3")
+    def test_runs_that_go_on_failing(self, run: Run) -> None:
+        """One failed run costs its frame; an engine that only fails ends the pipeline."""
+        change = f"model.options.fail_runs={list(range(1, 200))}"
+        once = "model.reopen_attempts=1"
+        run("camera.yaml", "--set", change, "--set", once, config=SIMULATED).failed(
+            4, "as scripted"
+        )
 
     def test_memory_that_is_refused(self, run: Run) -> None:
         change = "model.options.refuse_allocation=1"

@@ -385,7 +385,20 @@ class TestMapping:
         ("mapping", "message"),
         [
             ({"source": {"uri": object()}}, "source.uri: needs plain data, got object"),
-            ({}, "source: missing, but it is needed"),
+            ({}, "model: missing, but it is needed"),
+            ({"model": SIMULATED["model"]}, "source: needed, or cameras, and not both"),
+            (
+                SIMULATED | {"cameras": {"a": {"uri": "synthetic:"}}},
+                "source: needed, or cameras, and not both",
+            ),
+            (
+                {"cameras": {"a b": {"uri": "synthetic:"}}, "model": SIMULATED["model"]},
+                "cameras.a b",
+            ),
+            (
+                {"cameras": {"a": {"url": "synthetic:"}}, "model": SIMULATED["model"]},
+                "cameras.a.url: unknown key; did you mean 'uri'?",
+            ),
             (SIMULATED | {"ring": {"depth": "4"}}, "ring.depth: needs a whole number, got '4'"),
             (SIMULATED | {"rng": {}}, "rng: unknown key; did you mean 'ring'?"),
         ],

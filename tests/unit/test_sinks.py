@@ -305,14 +305,22 @@ def test_video_of_odd_size(tmp_path: Path) -> None:
     np.testing.assert_allclose(frame.astype(int), ramp[:46, :64], atol=16)  # not skewed
 
 
-def test_video_takes_only_frames_of_its_size(tmp_path: Path) -> None:
+@pytest.mark.parametrize("known", [True, False])
+def test_video_scales_frames_of_another_size(tmp_path: Path, known: bool) -> None:
     sink = sink_of("video", tmp_path / "x.mp4")
     with pytest.raises(SinkError, match="not open"):
         sink.write(result())
-    sink.open(STREAM)
-    with pytest.raises(SinkError, match=r"x\.mp4: needed a frame \(48, 64, 3\), got \(2, 2, 3\)"):
-        sink.write(result(image=np.zeros((2, 2, 3), np.uint8)))
+    sink.open(STREAM if known else StreamInfo("front", None))
+    grey = np.full((STREAM.format.height, STREAM.format.width, 3), 128, np.uint8)
+    sink.write(result(0, Detections.empty(), grey))
+    sink.write(result(1, Detections.empty(), np.full((2, 2, 3), 128, np.uint8)))
     sink.close()
+    capture = cv2.VideoCapture(str(tmp_path / "x.mp4"))
+    frames = [capture.read()[1] for _ in range(2)]
+    capture.release()
+    for frame in frames:
+        assert frame.shape == grey.shape
+        np.testing.assert_allclose(frame.astype(int), grey, atol=16)
 
 
 @pytest.mark.parametrize(
