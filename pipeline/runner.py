@@ -76,6 +76,7 @@ class Runner:
         self._recorder = Recorder()
         self._executor: Executor | None = None
         self._ring: Ring | None = None
+        self._engine: asyncio.Task[tuple[Executor, Ring]] | None = None
         self._allocations = (0, 0)
         self._zero_copy: dict[str, str] = {}
         self._error: BaseException | None = None
@@ -178,18 +179,12 @@ class Runner:
     async def _open_parts(self) -> list[Stage]:
         with _at("source.uri"):
             frame_format = await self._capture.open()
-        preprocess = self.config.preprocess
-        image = ImageInput(preprocess.color, preprocess.mean, preprocess.scale)
-        with _at("model"):
-            self._executor = executor = await Executor.from_settings(self.config.model, image)
-        with _at("postprocess.kind"):
-            self._postprocess.open(executor.inputs, executor.outputs)
-        with _at("ring.depth"):
-            self._ring = ring = await executor.ring(self._graph.depth)
+        # Neither loading a model nor allocating can be interrupted: it goes on when this is.
+        self._engine = asyncio.create_task(self._open_engine(), name="open-engine")
+        executor, ring = await asyncio.shield(self._engine)
         clock, recorder = self._clock, self._recorder
-        prepare = Prepare(
-            Preprocessor(preprocess), self._waiting, ring, self._in_flight, clock, recorder
-        )
+        preprocessor = Preprocessor(self.config.preprocess)
+        prepare = Prepare(preprocessor, self._waiting, ring, self._in_flight, clock, recorder)
         with _at("model.path"):
             prepare.fit(frame_format, executor.inputs)
         names = [spec.name for spec in executor.outputs]
@@ -203,35 +198,63 @@ class Runner:
             sink.describe(StreamInfo(self._graph.camera, frame_format))
             with _at(f"sinks.{index}"):
                 await sink.open()
+        return list(self._stages)
+
+    async def _open_engine(self) -> tuple[Executor, Ring]:
+        preprocess = self.config.preprocess
+        image = ImageInput(preprocess.color, preprocess.mean, preprocess.scale)
+        with _at("model"):
+            executor = await Executor.from_settings(self.config.model, image)
+        if self._task is None or self._task.done():
+            await executor.close()  # nobody waited for it so long
+            raise ClosedError("pipeline: closed")
+        self._executor = executor
+        with _at("postprocess.kind"):
+            self._postprocess.open(executor.inputs, executor.outputs)
+        with _at("ring.depth"):
+            self._ring = ring = await executor.ring(self._graph.depth)
+        allocations = executor.counters().allocations
+        self._allocations = (allocations, allocations)
         zero_copy = await call_in_thread("zero-copy", executor.zero_copy)
         self._zero_copy = {
             tensor: "zero-copy" if bound else "copied by the engine"
             for tensor, bound in zero_copy.items()
         }
-        allocations = executor.counters().allocations
-        self._allocations = (allocations, allocations)
-        return list(self._stages)
+        return executor, ring
+
+    async def _engine_settled(self, timeout: float) -> bool:
+        """Whether nothing of the engine is being opened any more."""
+        if self._engine is None:
+            return True
+        done, _ = await asyncio.wait({self._engine}, timeout=timeout)
+        return bool(done)
 
     async def _close_parts(self) -> None:
         timeout = _CANCEL_SECONDS if self._cancelled or self._error else _CLOSE_SECONDS
         self._waiting.clear()
         self._in_flight.clear()
-        closed = await asyncio.gather(
-            *(stage.close(timeout) for stage in self._stages), return_exceptions=True
+        settled, *outcomes = await asyncio.gather(
+            self._engine_settled(timeout),
+            *(stage.close(timeout) for stage in self._stages),
+            return_exceptions=True,
         )
-        for stage, outcome in zip(self._stages, closed, strict=True):
+        for stage, outcome in zip(self._stages, outcomes, strict=True):
             if isinstance(outcome, BaseException):
                 self._note(outcome)
             elif not outcome:
                 self.abandoned.append(stage.name)
         for outlet in self._outlets:
             outlet.channel.clear()
+        if not settled:
+            self.abandoned.append("open-engine")
         if self._ring is not None:
             await self._ring.close()
         if self._executor is not None:
-            self._allocations = (self._allocations[0], self._executor.counters().allocations)
-            if not await self._executor.close(timeout):
-                self.abandoned.append("executor")
+            if self._ring is not None:
+                self._allocations = (self._allocations[0], self._executor.counters().allocations)
+            closed = await self._executor.close(timeout)
+            if not closed and self._ring is not None and self._ring.running:
+                self.abandoned.append("executor")  # else only the program's own arrays are left
 
     # What a program does with it.
 
@@ -311,6 +334,8 @@ class Runner:
         if self._task is None:
             raise ClosedError("pipeline: not open; use it in `async with`")
         if self._program is None:
+            if self._cancelled or self._task.done():
+                raise ClosedError("pipeline: closed")
             if self._go.is_set():
                 raise ClosedError("pipeline: it runs already; begin `async for` before `wait`")
             self._program = Channel(
