@@ -178,8 +178,9 @@ class EngineRoom:
                 self._opening.add_done_callback(_close_late)
             elif self._opening.exception() is None and self._opening.result() not in pairs:
                 pairs.append(self._opening.result())
-        closed = await asyncio.gather(*(executor.close(timeout) for executor, _ in pairs))
-        return settled and all(closed)
+        await asyncio.gather(*(executor.close(timeout) for executor, _ in pairs))
+        # Arrays of the program that are left keep memory, too, but nothing hangs then.
+        return settled and not any(ring.running for _, ring in pairs)
 
 
 def _close_late(opening: asyncio.Future[tuple[Executor, Ring]]) -> None:
