@@ -19,15 +19,17 @@ PACKAGE = ROOT / "pipeline"
 # From the ground up. A module may import from floors below its own, and within its floor only
 # what FELLOWS allows.
 FLOORS = (
-    ("errors", "clock", "locate", "opening"),
+    ("errors", "clock", "locate", "opening", "backoff", "events"),
     ("_native", "frame", "results", "worker", "videoio"),
     ("ring", "contracts"),
     ("sources", "preprocess", "backends", "postprocess", "sinks"),
-    ("channel", "stats", "stages"),
+    ("channel", "selector", "stats", "stages"),
     ("settings", "graph"),
+    ("assembly",),
     ("runner",),
     ("problems", "yamlfile", "config", "plan"),
     ("pipeline",),
+    ("logs", "notify", "health", "service"),
     ("arguments", "signals", "report", "cli"),
     ("__main__",),
 )
@@ -36,7 +38,9 @@ FELLOWS: dict[str, set[str]] = {
     "results": {"frame"},
     "settings": set(),
     "graph": {"settings"},
-    "stages": {"channel", "stats"},
+    "selector": {"channel"},
+    "stages": {"channel", "selector", "stats"},
+    "service": {"health", "notify"},
     "config": {"problems", "yamlfile"},
     "yamlfile": {"problems"},
     "cli": {"arguments", "signals", "report"},
@@ -47,7 +51,7 @@ SHARED = {
     "sinks": {"settings", "target"},
     "postprocess": {"settings"},
     "backends": {"settings", "image"},
-    "stages": {"base", "prepare"},
+    "stages": {"base", "connection", "dispatch", "engine"},
 }
 MODULES = sorted(PACKAGE.rglob("*.py"))
 

@@ -97,8 +97,8 @@ class Dispatch(Stage):
                 placed: list[Placed] = []
                 try:
                     await self._fill(ring, slot, placed)
-                    run, submitted = slot.submit(), self._clock.now()
-                    item = InFlight(placed, self._batch, ring, slot, run, submitted)
+                    submitted = self._clock.now()
+                    item = InFlight(placed, self._batch, ring, slot, slot.submit(), submitted)
                     await self._in_flight.put(item)
                 except ClosedError as error:
                     # The engine was replaced meanwhile; what is in a slot of the old one is lost.

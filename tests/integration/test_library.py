@@ -157,10 +157,97 @@ async def test_a_source_that_breaks_gives_its_results_first() -> None:
 
 
 async def test_a_run_that_fails() -> None:
+    """It costs its own frame only."""
     async with Pipeline(simulated(20, options={"fail_runs": [5]})) as pipeline:
-        with pytest.raises(RunError, match="run 5 fails"):
+        results = await results_of(pipeline)
+    assert [result.sequence for result in results] == [0, 1, 2, 3, *range(5, 20)]
+    assert pipeline.stats().dropped == {"failed": 1}
+    assert pipeline.stats().engine_reopened == 0
+
+
+async def test_an_engine_that_only_fails_ends_the_pipeline() -> None:
+    options = {"fail_runs": list(range(1, 200))}
+    config = simulated(20, options=options, reopen_attempts=1)
+    async with Pipeline(config) as pipeline:
+        with pytest.raises(RunError, match="as scripted"):
             await results_of(pipeline)
-    assert pipeline.stats().dropped["failed"] == 1
+    assert pipeline.stats().results == 0
+
+
+async def test_failures_in_a_row_open_the_engine_anew() -> None:
+    options = {"fail_runs": [5, 6, 7]}
+    async with Pipeline(simulated(20, options=options, contexts=1)) as pipeline:
+        results = await results_of(pipeline)
+        events: list[str] = []
+        while pipeline.stats().engine_reopened and len(events) < 2:
+            event = await anext(pipeline.events())
+            events += [event.state] if event.source == "engine" else []
+    assert events == ["failed", "reopened"]
+    assert len(results) + sum(pipeline.stats().dropped.values()) == 20
+    assert pipeline.stats().dropped["failed"] >= 3
+
+
+async def test_a_run_that_hangs_is_left_behind() -> None:
+    options = {"hang_runs": [5], "hang_seconds": 3}
+    config = simulated(20, options=options, contexts=1, run_timeout_s=0.3)
+    async with Pipeline(config) as pipeline:
+        results = await results_of(pipeline)
+    stats = pipeline.stats()
+    assert stats.dropped["hung"] >= 1
+    assert stats.engine_reopened >= 1  # the new one has a fifth run, too
+    assert len(results) + sum(stats.dropped.values()) == 20
+    assert len(results) >= 8
+
+
+async def test_several_cameras_share_the_engine() -> None:
+    cameras = {
+        name: {"uri": f"synthetic:?width={size}&height=48&frames=60"}
+        for name, size in (("left", 64), ("right", 96), ("back", 32))
+    }
+    async with Pipeline({"cameras": cameras, "model": simulated()["model"]}) as pipeline:
+        seen: dict[str, list[int]] = {name: [] for name in cameras}
+        async for result in pipeline:
+            seen[result.camera].append(result.sequence)
+            assert result.image.shape[1] == int(cameras[result.camera]["uri"].split("=")[1][:2])
+    assert all(numbers == list(range(60)) for numbers in seen.values())
+    assert {
+        name: camera.results for name, camera in pipeline.stats().cameras.items()
+    } == dict.fromkeys(cameras, 60)
+
+
+async def test_a_batch_is_filled_by_several_frames() -> None:
+    config = simulated(40, input_shape=[4, 48, 64, 3], contexts=1)
+    config["model"]["options"] = {"outputs": [{"name": "v", "shape": [4, 3]}], "latency_ms": 2}
+    async with Pipeline(config) as pipeline:
+        results = [result.copy() async for result in pipeline]
+    assert [result.sequence for result in results] == list(range(40))
+    for result in results:
+        image = synthetic_frame(result.sequence, 64, 48)
+        # Rows of the batch are reduced alike, so each is what it would be alone.
+        expected = expected_output(image, (1, 3), np.float32)
+        np.testing.assert_array_equal(result.outputs[0].array, expected)
+    assert len({result.stamps.infer_start for result in results}) < 40
+
+
+async def test_cameras_come_and_go() -> None:
+    from pipeline.sources import SourceSettings
+
+    config = {
+        "source": {"uri": "synthetic:?width=64&height=48&fps=200"},
+        "model": simulated()["model"],
+    }
+    seen: dict[str, int] = {}
+    async with Pipeline(config) as pipeline:
+        async for result in pipeline:
+            seen[result.camera] = seen.get(result.camera, 0) + 1
+            if seen == {"camera": 3}:
+                extra = SourceSettings(uri="synthetic:?width=32&height=32&fps=200")
+                await pipeline.add_camera("extra", extra)
+            if seen.get("extra") == 5:
+                await pipeline.remove_camera("extra")
+                break
+    assert seen["extra"] == 5
+    assert pipeline.stats().cameras["extra"].state == "ended"
 
 
 def test_blocking() -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from pipeline.config import Config, json_schema, load, parse
 from pipeline.errors import ConfigError, PipelineError, SourceError
+from pipeline.sources import SourceSettings
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
@@ -25,6 +26,12 @@ model: {path: model.onnx}
 SIMULATED: dict[str, Any] = {"source": {"uri": "synthetic:"}, "model": {"engine": "simulated"}}
 
 Check = Callable[..., Config]
+
+
+def source_of(config: Config) -> SourceSettings:
+    """The one source."""
+    (source,) = config.sources.values()
+    return source
 
 
 @pytest.fixture
@@ -55,7 +62,7 @@ def test_every_shipped_configuration_is_valid(monkeypatch: pytest.MonkeyPatch) -
 
 def test_defaults_and_absolute_paths(check: Check, tmp_path: Path) -> None:
     config = check(GOOD + "sinks: [{kind: jsonl, path: out/a.jsonl}, {kind: console}]\n")
-    assert config.source.uri == str(tmp_path / "clip.mp4")
+    assert source_of(config).uri == str(tmp_path / "clip.mp4")
     assert config.model.path == str(tmp_path / "model.onnx")
     assert getattr(config.sinks[0], "path", "") == str(tmp_path / "out/a.jsonl")
     assert (config.ring.depth, config.model.contexts, config.drain_seconds) == (4, 1, 5.0)
@@ -96,7 +103,7 @@ def test_a_section_that_is_all_comments_is_left_out(check: Check) -> None:
 @pytest.mark.parametrize("uri", ["0", "/dev/video0", "rtsp://nowhere.invalid/x", "'synthetic:'"])
 def test_what_is_no_file_is_not_looked_for(check: Check, uri: str) -> None:
     config = check(f"source: {{uri: {uri}}}\nmodel: {{path: model.onnx}}\n")
-    assert str(config.source.uri) == uri.strip("'")
+    assert str(source_of(config).uri) == uri.strip("'")
 
 
 @pytest.mark.parametrize(
@@ -213,7 +220,7 @@ def test_overrides_are_yaml_and_reach_into_lists(check: Check, tmp_path: Path) -
     assert getattr(config.sinks[0], "path", "") == str(tmp_path / "b")
     assert config.sinks[1].kind == "console"
     assert config.ring.depth == 8
-    assert config.source.loop is True
+    assert source_of(config).loop is True
     assert config.preprocess.mean == (1.0, 2.5, 0.001)
     assert config.model.contexts == 3
 
@@ -292,8 +299,8 @@ class TestEnvironment:
             'model: {path: "${NOT_SET:-model}.onnx"}\n'
             "ring:\n  depth: ${DEPTH}  # not ${THIS}\n"
         )
-        assert (config.ring.depth, config.source.name, config.source.loop) == (6, "6", True)
-        assert str(config.source.uri).endswith("/clip.mp4")
+        assert (config.ring.depth, source_of(config).name, source_of(config).loop) == (6, "6", True)
+        assert str(source_of(config).uri).endswith("/clip.mp4")
         assert str(config.model.path).endswith("/model.onnx")
 
     def test_unset_variables_are_named_each_at_its_place(
@@ -323,7 +330,7 @@ class TestEnvironment:
     ) -> None:
         monkeypatch.setenv("NAME", "a}, model: {path: evil")
         config = check("source: {uri: clip.mp4, name: ${NAME}}\nmodel: {path: model.onnx}\n")
-        assert config.source.name == "a}, model: {path: evil"
+        assert source_of(config).name == "a}, model: {path: evil"
 
 
 @pytest.mark.parametrize(
@@ -379,7 +386,7 @@ class TestMapping:
         config = parse(made, tmp_path)
         assert config.model.path == str(tmp_path / "m.onnx")
         assert parse(config, "/") == config
-        assert config.source.model_fields_set == {"uri"}
+        assert source_of(config).model_fields_set == {"uri"}
 
     @pytest.mark.parametrize(
         ("mapping", "message"),
