@@ -93,7 +93,13 @@ void bind_engines(py::module_& module) {
     py::class_<Engine, std::shared_ptr<Engine>>(module, "Engine", "A loaded model on one device.")
         .def_property_readonly("name", [](const Engine& engine) { return std::string(engine.name()); })
         .def_property_readonly("device", &Engine::device)
-        .def_property_readonly("contexts", &Engine::context_count);
+        .def_property_readonly("contexts", &Engine::context_count)
+        .def_property_readonly("rebinds", &Engine::rebinds)
+        .def_property_readonly("notes", [](const Engine& engine) {
+            py::dict notes;
+            for (const auto& [name, text] : engine.notes()) notes[py::str(name)] = text;
+            return notes;
+        });
     bind_simulated(module);
     bind_openvino(module);
 }

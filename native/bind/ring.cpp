@@ -49,7 +49,7 @@ UserArray to_user_array(const Executor& executor, Direction direction, std::size
     if (!contiguous && !own_strides) fail("the array must be C-contiguous; use numpy.ascontiguousarray");
     if (direction == Direction::output && !array.writeable()) fail("the array is read-only");
     return {index, static_cast<std::byte*>(const_cast<void*>(array.data())),
-            static_cast<std::size_t>(array.nbytes())};
+            static_cast<std::size_t>(array.nbytes()), !contiguous};
 }
 
 std::vector<UserArray> to_user_arrays(const Executor& executor, Direction direction, const Arrays& arrays) {

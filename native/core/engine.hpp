@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/tensor_spec.hpp"
@@ -69,6 +70,12 @@ public:
     [[nodiscard]] virtual std::size_t context_count() const noexcept = 0;
     [[nodiscard]] virtual const std::vector<TensorSpec>& inputs() const noexcept = 0;
     [[nodiscard]] virtual const std::vector<TensorSpec>& outputs() const noexcept = 0;
+    // Whether any block may be bound for any run of its context. False: a slot runs on its own blocks
+    // only, and a caller's memory is copied through them.
+    [[nodiscard]] virtual bool rebinds() const noexcept { return true; }
+    // What the user should know, by name: how the engine works on this model and what that costs.
+    // Safe from any thread, at any time.
+    [[nodiscard]] virtual std::vector<std::pair<std::string, std::string>> notes() const { return {}; }
     // Called once for each context, on the thread that will own it.
     [[nodiscard]] virtual std::unique_ptr<EngineContext> open_context(std::size_t index) = 0;
 };

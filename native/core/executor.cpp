@@ -7,7 +7,7 @@
 namespace pipeline {
 
 Executor::Executor(std::shared_ptr<Engine> engine, Allocator::Limits limits)
-    : limits_(limits), inputs_(engine->inputs()), outputs_(engine->outputs()) {
+    : limits_(limits), inputs_(engine->inputs()), outputs_(engine->outputs()), rebinds_(engine->rebinds()) {
     for (const auto& spec : inputs_) spec.validate();
     for (const auto& spec : outputs_) spec.validate();
     if (engine->context_count() == 0) throw Error(Errc::config, "contexts: 0 is not above 0");

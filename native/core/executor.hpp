@@ -26,6 +26,8 @@ public:
     [[nodiscard]] std::chrono::nanoseconds timeout() const noexcept { return limits_.timeout; }
     // Whether every context works on this tensor's blocks in place.
     [[nodiscard]] bool zero_copy(Direction direction, std::size_t index) const;
+    // Whether a caller's driver memory may be bound for a run instead of a slot's own.
+    [[nodiscard]] bool rebinds() const noexcept { return rebinds_; }
     [[nodiscard]] Counters counters() const noexcept;
     void trim() noexcept;
 
@@ -42,6 +44,7 @@ private:
     const Allocator::Limits limits_;
     const std::vector<TensorSpec> inputs_;
     const std::vector<TensorSpec> outputs_;
+    const bool rebinds_;
     std::vector<std::unique_ptr<ContextThread>> threads_;
     std::vector<Context> contexts_;
 };

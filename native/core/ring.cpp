@@ -20,19 +20,6 @@ std::string tensor_place(const TensorSpec& spec, Direction direction, std::size_
     return std::string(direction_name(direction)) + " " + std::to_string(index) + " '" + spec.name + "': ";
 }
 
-// Between a tensor's driver memory, whose rows may be padded, and dense memory of its values.
-template <typename Copy>
-void for_each_row(const TensorSpec& spec, Copy copy) {
-    if (spec.row_stride == 0) {
-        copy(std::size_t{0}, std::size_t{0}, spec.byte_size());
-        return;
-    }
-    const std::size_t rows =
-        static_cast<std::size_t>(spec.shape[0]) * static_cast<std::size_t>(spec.shape[1]);
-    const std::size_t row = spec.byte_size() / rows;
-    for (std::size_t i = 0; i < rows; ++i) copy(i * spec.row_stride, i * row, row);
-}
-
 constexpr std::byte canary{0xA5};
 
 // Whether the block still begins and ends with nothing but `pattern`.
@@ -252,7 +239,7 @@ void Ring::bind(Slot& slot, Direction direction, std::span<const UserArray> arra
         const auto& allocator = executor_->allocator(slot.context, direction, array.index);
         BlockRef ref = allocator->find(array.data);
         const std::size_t needed = executor_->spec(direction, array.index).driver_size();
-        if (ref && ref.block().length >= needed) {
+        if (executor_->rebinds() && ref && ref.block().length >= needed) {
             blocks[array.index] = ref.block();
             slot.bound.push_back(std::move(ref));
             routes[first + array.index] = Route::bound;
@@ -285,9 +272,9 @@ std::vector<Route> Ring::submit(SlotId id, std::span<const UserArray> inputs,
     for (const auto& array : inputs) {
         if (routes[array.index] != Route::copied) continue;
         std::byte* const base = slot.run_inputs[array.index].base;
-        for_each_row(executor_->spec(Direction::input, array.index),
+        for_each_run(executor_->spec(Direction::input, array.index),
                      [&](std::size_t to, std::size_t from, std::size_t bytes) {
-                         std::memcpy(base + to, array.data + from, bytes);
+                         std::memcpy(base + to, array.data + (array.driver_strides ? to : from), bytes);
                      });
     }
     executor_->queue(slot.context)->post(slot);
@@ -394,8 +381,8 @@ void Ring::copy_output(SlotId id, const UserArray& target) {
         const std::lock_guard lock(mutex_);
         check_arrays(checked(id), Direction::output, {&target, 1});
     }
-    for_each_row(source->spec(), [&](std::size_t from, std::size_t to, std::size_t bytes) {
-        std::memcpy(target.data + to, source->data() + from, bytes);
+    for_each_run(source->spec(), [&](std::size_t from, std::size_t to, std::size_t bytes) {
+        std::memcpy(target.data + (target.driver_strides ? from : to), source->data() + from, bytes);
     });
 }
 

@@ -29,11 +29,12 @@ enum class Route {
     copied,  // the caller's memory, of any other kind: through the slot's block
 };
 
-// A caller's contiguous array for tensor `index`.
+// A caller's array for tensor `index`: contiguous, or with the strides of the tensor's driver memory.
 struct UserArray {
     std::size_t index = 0;
     std::byte* data = nullptr;
-    std::size_t bytes = 0;
+    std::size_t bytes = 0;  // of the values
+    bool driver_strides = false;
 };
 
 // One acquisition of a slot. A later one has another generation, so an old handle is refused.
