@@ -23,15 +23,15 @@ int main() {
     CHECK(apart.driver_size() == 178);
     apart.validate();
     std::size_t runs = 0;
-    pipeline::for_each_run(apart, [&](std::size_t driver, std::size_t dense, std::size_t bytes) {
-        CHECK(bytes == 1 && dense == runs);
-        CHECK(driver == dense / 12 + dense % 12 / 4 * 64 + dense % 4 * 16);
+    pipeline::for_each_run(apart, [&](std::size_t driver, std::size_t packed, std::size_t bytes) {
+        CHECK(bytes == 1 && packed == runs);
+        CHECK(driver == packed / 12 + packed % 12 / 4 * 64 + packed % 4 * 16);
         ++runs;
     });
     CHECK(runs == 24);
     runs = 0;
-    pipeline::for_each_run(padded, [&](std::size_t driver, std::size_t dense, std::size_t bytes) {
-        CHECK(bytes == 15 && driver == runs * 16 && dense == runs * 15);
+    pipeline::for_each_run(padded, [&](std::size_t driver, std::size_t packed, std::size_t bytes) {
+        CHECK(bytes == 15 && driver == runs * 16 && packed == runs * 15);
         ++runs;
     });
     CHECK(runs == 6);
