@@ -69,17 +69,17 @@ inline constexpr std::int32_t undefined = 0x10000;
 
 // Commands of rknn_query, with the struct that each fills.
 namespace query {
-inline constexpr std::int32_t in_out_num = 0;               // InputOutputNum
-inline constexpr std::int32_t input_attr = 1;               // TensorAttr
-inline constexpr std::int32_t output_attr = 2;              // TensorAttr
-inline constexpr std::int32_t perf_detail = 3;              // PerfDetail
-inline constexpr std::int32_t perf_run = 4;                 // PerfRun
-inline constexpr std::int32_t sdk_version = 5;              // SdkVersion
-inline constexpr std::int32_t mem_size = 6;                 // MemSize
-inline constexpr std::int32_t custom_string = 7;            // CustomString
-inline constexpr std::int32_t native_input_attr = 8;        // TensorAttr
-inline constexpr std::int32_t native_output_attr = 9;       // TensorAttr
-inline constexpr std::int32_t native_nhwc_input_attr = 10;  // TensorAttr
+inline constexpr std::int32_t in_out_num = 0;                   // InputOutputNum
+inline constexpr std::int32_t input_attr = 1;                   // TensorAttr
+inline constexpr std::int32_t output_attr = 2;                  // TensorAttr
+inline constexpr std::int32_t perf_detail = 3;                  // PerfDetail
+inline constexpr std::int32_t perf_run = 4;                     // PerfRun
+inline constexpr std::int32_t sdk_version = 5;                  // SdkVersion
+inline constexpr std::int32_t mem_size = 6;                     // MemSize
+inline constexpr std::int32_t custom_string = 7;                // CustomString
+inline constexpr std::int32_t native_input_attr = 8;            // TensorAttr
+inline constexpr std::int32_t native_output_attr = 9;           // TensorAttr
+inline constexpr std::int32_t native_nhwc_input_attr = 10;      // TensorAttr
 inline constexpr std::int32_t native_nhwc_output_attr = 11;     // TensorAttr
 inline constexpr std::int32_t device_mem_info = 12;             // TensorMem
 inline constexpr std::int32_t input_dynamic_range = 13;         // InputRange
