@@ -65,7 +65,7 @@ class Counters:
 
 @final
 class Engine:
-    """A loaded model on one device; made by ``openvino`` or ``simulated``."""
+    """A loaded model on one device; made by ``openvino``, ``rknn`` or ``simulated``."""
 
     @property
     def name(self) -> str: ...
@@ -156,3 +156,19 @@ def openvino(
     properties: dict[str, str] | None = None,
 ) -> Engine: ...
 def openvino_devices(library: str) -> tuple[str, list[tuple[str, str]]]: ...
+def rknn(
+    library: str,
+    model: str,
+    *,
+    contexts: int | None = None,
+    cores: Sequence[int] = (),
+    mode: Literal["zero_copy", "general"] = "zero_copy",
+    binding: Literal["context_per_slot", "rebind", "auto"] = "context_per_slot",
+    priority: Literal["high", "medium", "low"] = "high",
+    raise_priority: bool = False,
+    image_input: bool = True,
+    dequantize: bool = True,
+    explicit_sync: bool = False,
+    input_shape: Sequence[int] | None = None,
+) -> Engine: ...
+def rknn_check_library(library: str) -> None: ...

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from pipeline import graph as wiring
+from pipeline.backends import backend
 from pipeline.backends.executor import Executor
 from pipeline.backends.image import ImageInput
 from pipeline.channel import Channel, ChannelClosed
@@ -72,6 +73,7 @@ class Runner:
         self._ring: Ring | None = None
         self._allocations = (0, 0)
         self._zero_copy: dict[str, str] = {}
+        self._notes: dict[str, str] = {}
         self._error: BaseException | None = None
         self._raised = False
         self._cancelled = False
@@ -177,13 +179,21 @@ class Runner:
             sink.describe(stream)
             await sink.open()
         preprocess = self.config.preprocess
-        image = ImageInput(preprocess.color, preprocess.mean, preprocess.scale)
+        # An engine that cannot swap the colours in its graph gets them as its model wants them.
+        folds = backend(self.config.model.engine).FOLDS_IMAGE
+        color = preprocess.color if folds else "bgr"
+        image = ImageInput(color, preprocess.mean, preprocess.scale)
         self._executor = executor = await Executor.from_settings(self.config.model, image)
         self._postprocess.open(executor.inputs, executor.outputs)
         self._ring = ring = await executor.ring(self._graph.depth)
         clock, recorder = self._clock, self._recorder
         prepare = Prepare(
-            Preprocessor(preprocess), self._waiting, ring, self._in_flight, clock, recorder
+            Preprocessor(preprocess, swap_colors=color != preprocess.color),
+            self._waiting,
+            ring,
+            self._in_flight,
+            clock,
+            recorder,
         )
         prepare.fit(frame_format, executor.inputs)
         names = [spec.name for spec in executor.outputs]
@@ -196,6 +206,7 @@ class Runner:
             tensor: "zero-copy" if bound else "copied by the engine"
             for tensor, bound in zero_copy.items()
         }
+        self._notes = executor.notes()
         allocations = executor.counters().allocations
         self._allocations = (allocations, allocations)
         return list(self._stages)
@@ -288,6 +299,7 @@ class Runner:
             stage_ms={name: times.milliseconds() for name, times in recorder.stages.items()},
             driver_allocations=(at_start, at_end),
             zero_copy=dict(self._zero_copy),
+            notes=dict(self._notes),
             engine=executor.engine if executor is not None else self.config.model.engine,
             device=executor.device if executor is not None else self.config.model.device,
             depth=self._graph.depth,

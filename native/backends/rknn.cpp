@@ -133,6 +133,12 @@ std::string megabytes(std::uint64_t bytes) {
     return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " MB";
 }
 
+// float32 NCHW
+std::string shown(const Tensor& tensor) {
+    const auto& spec = tensor.spec;
+    return std::string(dtype_name(spec.dtype)) + (spec.layout.empty() ? "" : " ") + spec.layout;
+}
+
 class RknnEngine final : public Engine {
 public:
     explicit RknnEngine(const RknnOptions& options) : session_(std::make_unique<Session>(options)) {
@@ -178,12 +184,12 @@ public:
                                     megabytes(session.internal_bytes) + ", " +
                                     megabytes(alive * std::uint64_t{session.internal_bytes}) + " in all"},
             {"cores", session.choose_core ? cores : "the chip's only one"}};
-        for (const auto& tensor : session.model.outputs) {
-            if (!tensor.conversion) continue;
-            notes.emplace_back(tensor.label, tensor.native + " to " +
-                                                 std::string(dtype_name(tensor.spec.dtype)) + " " +
-                                                 tensor.spec.layout + " in one pass");
-        }
+        const auto how = [&](const Tensor& tensor, const std::string& change) {
+            if (tensor.conversion) notes.emplace_back(tensor.label, change + " in one pass");
+            if (tensor.by_runtime) notes.emplace_back(tensor.label, change + " by the runtime, on the CPU");
+        };
+        for (const auto& tensor : session.model.inputs) how(tensor, shown(tensor) + " to " + tensor.native);
+        for (const auto& tensor : session.model.outputs) how(tensor, tensor.native + " to " + shown(tensor));
         return notes;
     }
 

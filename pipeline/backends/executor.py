@@ -37,6 +37,8 @@ class Executor:
     def __init__(self, engine: _native.Engine, native: _native.Executor) -> None:
         self.engine = engine.name
         self.device = engine.device
+        self._engine: _native.Engine | None = engine
+        self._notes: dict[str, str] = {}
         self._native = native
         self._rings: list[Ring] = []
         self._closing: asyncio.Future[bool] | None = None
@@ -127,9 +129,10 @@ class Executor:
         """Run a filled slot and wait for it.
 
         ``inputs`` and ``outputs`` map tensor indices to arrays used instead of the slot's
-        own blocks: memory from ``allocate`` is bound as it is, any other is copied; the
-        report says which. Survives cancellation: the slot returns when the engine lets go.
-        RunError when the engine fails, BindingError before the run when an array does not fit.
+        own blocks: memory from ``allocate`` is bound as it is where the engine can, any other
+        is copied; the report says which. Survives cancellation: the slot returns when the
+        engine lets go. RunError when the engine fails, BindingError before the run when an
+        array does not fit.
         """
         return await slot.submit(inputs, outputs)
 
@@ -160,6 +163,10 @@ class Executor:
             for index, spec in enumerate(specs)
         }
 
+    def notes(self) -> dict[str, str]:
+        """What the engine has to say about itself: how it binds memory, and what that costs."""
+        return self._engine.notes if self._engine is not None else self._notes
+
     async def close(self, timeout: float = 5.0) -> bool:
         """Close the rings, free the driver memory and end the contexts' threads.
 
@@ -176,6 +183,7 @@ class Executor:
         ended = await call_in_thread(
             "close-executor", functools.partial(self._native.close, timeout)
         )
+        self._notes, self._engine = self.notes(), None  # which keeps the device's memory
         if not ended:
             _log.warning(
                 "executor closed, but %d blocks of driver memory are still in use by a run or by "

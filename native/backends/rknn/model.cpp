@@ -108,6 +108,7 @@ Tensor make_input(const TensorAttr& logical, const TensorAttr& native, std::size
     if (image || (zero_copy && native.fmt == tensor_format::nc1hwc2 && logical.n_dims == 4)) {
         spec.shape = nhwc(logical);
         spec.layout = "NHWC";
+        tensor.by_runtime = zero_copy && native.fmt != tensor_format::nhwc;
         tensor.attr.fmt = tensor_format::nhwc;
         tensor.attr.n_dims = 4;
         std::ranges::transform(spec.shape, tensor.attr.dims,
@@ -116,6 +117,10 @@ Tensor make_input(const TensorAttr& logical, const TensorAttr& native, std::size
     if (image) {
         spec.dtype = DType::u8;
         tensor.attr.type = tensor_type::uint8;
+    } else if (!zero_copy && (quantization(logical) || spec.dtype == DType::f16)) {
+        // What rknn_inputs_set is given stands for real values, which it quantises.
+        spec.dtype = DType::f32;
+        tensor.attr.type = tensor_type::float32;
     } else {
         spec.dtype = element_type(tensor.attr, tensor.label);
         spec.quantization = quantization(tensor.attr);
@@ -205,6 +210,7 @@ Tensor make_output(const TensorAttr& logical, const TensorAttr& native, std::siz
     }
     std::optional<Placement> placement = place(logical, native);
     if (!placement) {  // let the runtime reorder it, which costs CPU inside of the run
+        tensor.by_runtime = true;
         tensor.attr.fmt = logical.fmt;
         tensor.attr.n_dims = logical.n_dims;
         std::ranges::copy(logical.dims, tensor.attr.dims);

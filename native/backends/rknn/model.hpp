@@ -20,6 +20,7 @@ struct Tensor {
     TensorAttr attr{};             // zero-copy: what is bound; general: as the model declares it
     std::size_t native_bytes = 0;  // of NPU memory, at least
     std::optional<Conversion> conversion;
+    bool by_runtime = false;  // zero-copy: the runtime converts it on the CPU, in the run
     bool want_float = false;  // general mode: the runtime makes f32 of it
 };
 

@@ -97,7 +97,8 @@ public:
     }
 
     [[nodiscard]] bool zero_copy(Direction direction, std::size_t index) const override {
-        return !session_.model.tensors(direction).at(index).conversion;
+        const Tensor& tensor = session_.model.tensors(direction).at(index);
+        return !tensor.conversion && !tensor.by_runtime;
     }
 
 private:
