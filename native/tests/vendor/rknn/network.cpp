@@ -95,7 +95,10 @@ void store_result(const Tensor& tensor, double value, std::uint8_t* at, std::int
 
 }  // namespace
 
-double rounded(double value) noexcept { return std::trunc(value + std::copysign(0.5, value)); }
+double rounded(double value) noexcept {
+    if (!(std::abs(value) < 4503599627370496.0)) return value;  // whole already, or not a number
+    return static_cast<double>(static_cast<std::int64_t>(value + std::copysign(0.5, value)));
+}
 
 std::uint16_t to_half(float value) noexcept {
     const auto bits = std::bit_cast<std::uint32_t>(value);
@@ -147,8 +150,8 @@ void Network::load(const Tensor& tensor, const Bound& bound, std::size_t slot) {
     for (std::size_t n = 0; n < e.n; ++n) {
         for (std::size_t c = 0; c < e.c; ++c) {
             for (unsigned v = 0; bytes == 1 && v < table.size(); ++v) {
-                const auto byte = static_cast<std::uint8_t>(v);
-                table[v] = static_cast<std::int16_t>(quantum(tensor, c, &byte, layout.type));
+                const std::array<std::uint8_t, sizeof(float)> element{static_cast<std::uint8_t>(v)};
+                table[v] = static_cast<std::int16_t>(quantum(tensor, c, element.data(), layout.type));
             }
             for (std::size_t h = 0; h < e.h; ++h) {
                 const std::uint8_t* at = bound.data + layout.row(n, c, h) * bytes;

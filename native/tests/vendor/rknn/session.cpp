@@ -216,6 +216,13 @@ int set_shapes(const Call& call, std::uint32_t count, const rknn::TensorAttr* at
         context.ran = false;
         return status::success;
     }
+    const auto& first = attrs[0];
+    std::string dims;
+    for (std::uint32_t i = 0; i < std::min<std::uint32_t>(first.n_dims, rknn::max_dims); ++i) {
+        dims += (i == 0 ? "" : "x") + std::to_string(first.dims[i]);
+    }
+    std::fprintf(stderr, "librknnrt stand-in: the model has no shape %s of format %d for its inputs\n",
+                 dims.c_str(), first.fmt);
     return status::input_invalid;
 }
 
