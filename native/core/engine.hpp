@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/error.hpp"
 #include "core/tensor_spec.hpp"
 
 namespace pipeline {
@@ -25,6 +26,12 @@ struct DriverBlock {
     std::byte* base = nullptr;
     std::size_t length = 0;
     void* handle = nullptr;
+};
+
+// Memory of somebody else, such as a camera's: `offset` bytes into a dma-buf. The descriptor is lent.
+struct DmaBuf {
+    int fd = -1;
+    std::size_t offset = 0;
 };
 
 // Blocks to bind for one run, in tensor order, one for each tensor of the model.
@@ -46,6 +53,12 @@ public:
     // Driver memory for tensor `index`, at least `bytes` long. Throws Errc::allocation.
     virtual DriverBlock allocate(Direction direction, std::size_t index, std::size_t bytes) = 0;
     virtual void release(Direction direction, std::size_t index, DriverBlock block) noexcept = 0;
+
+    // The same in a dma-buf, which `release` lets go of. Throws Errc::config where the engine cannot.
+    virtual DriverBlock import(Direction /*direction*/, std::size_t /*index*/, std::size_t /*bytes*/,
+                               DmaBuf /*buffer*/) {
+        throw Error(Errc::config, "this engine takes no dma-buf");
+    }
 
     // Bind, run, wait, undo the binding, on every path. Throws Errc::run or Errc::device.
     virtual void run(const RunRequest& request) = 0;

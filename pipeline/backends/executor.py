@@ -147,6 +147,19 @@ class Executor:
         self._check_open()
         return self._native.allocate(direction, index, context)
 
+    def import_dmabuf(
+        self, index: int, fd: int, *, offset: int = 0, context: int = 0
+    ) -> npt.NDArray[Any]:
+        """Input ``index`` in a dma-buf, such as a camera's, for ``run`` to bind without a copy.
+
+        The picture lies ``offset`` bytes into it, with the strides of the input. The descriptor
+        stays the caller's and may be closed. It serves slots of the same ``context``.
+        ConfigError where the engine, or the way it binds, cannot; AllocationError when the
+        buffer is too small.
+        """
+        self._check_open()
+        return self._native.import_dmabuf(index, fd, offset, context)
+
     def counters(self) -> _native.Counters:
         """Driver allocations, frees and what is live, over all tensors and contexts."""
         return self._native.counters()

@@ -40,16 +40,36 @@ struct Session {
 
 // Memory of one tensor; the NPU's own, with a converted copy where that cannot be shown.
 struct NpuMemory {
-    NpuMemory(const Api& a, Context c, TensorMem* m) noexcept : api(&a), context(c), mem(m) {}
+    NpuMemory(const Api& a, Context c, TensorMem* m, std::size_t offset = 0) noexcept
+        : api(&a), context(c), mem(m), address(static_cast<std::byte*>(m->virt_addr) + offset) {}
     NpuMemory(const NpuMemory&) = delete;
     NpuMemory& operator=(const NpuMemory&) = delete;
     ~NpuMemory() { static_cast<void>(api->destroy_mem(context, mem)); }
 
-    [[nodiscard]] std::byte* data() const noexcept { return static_cast<std::byte*>(mem->virt_addr); }
+    [[nodiscard]] std::byte* data() const noexcept { return address; }
 
     const Api* api;
     Context context;
     TensorMem* mem;
+    std::byte* address;
+};
+
+// A dma-buf, mapped; the descriptor is a duplicate, so that the caller may close his.
+class Mapping {
+public:
+    // Throws Errc::allocation when it has not `bytes` from its offset on.
+    Mapping(DmaBuf buffer, std::size_t bytes);
+    Mapping(const Mapping&) = delete;
+    Mapping& operator=(const Mapping&) = delete;
+    ~Mapping();
+
+    [[nodiscard]] int fd() const noexcept { return fd_; }
+    [[nodiscard]] void* base() const noexcept { return base_; }  // without the offset
+
+private:
+    int fd_;
+    std::size_t length_;
+    void* base_;
 };
 
 // Zeroed NPU memory. Throws Errc::allocation.

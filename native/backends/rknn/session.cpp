@@ -1,4 +1,9 @@
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 
 #include "backends/rknn/context.hpp"
@@ -111,6 +116,29 @@ std::unique_ptr<NpuMemory> npu_memory(const Api& api, Context context, std::size
     if (mem->size < bytes) fail("gave only " + std::to_string(mem->size) + " bytes");
     std::memset(mem->virt_addr, 0, bytes);
     return memory;
+}
+
+Mapping::Mapping(DmaBuf buffer, std::size_t bytes)
+    : fd_(::fcntl(buffer.fd, F_DUPFD_CLOEXEC, 0)), length_(buffer.offset + bytes), base_(MAP_FAILED) {
+    const std::string what = "dma-buf " + std::to_string(buffer.fd) + ": ";
+    if (fd_ < 0) throw Error(Errc::allocation, what + std::strerror(errno));
+    const auto fail = [&](const std::string& why) {
+        ::close(fd_);
+        throw Error(Errc::allocation, what + why);
+    };
+    const off_t size = ::lseek(fd_, 0, SEEK_END);
+    if (size < 0) fail(std::string("its size is unknown: ") + std::strerror(errno));
+    if (static_cast<std::size_t>(size) < length_ || length_ < bytes || length_ > INT32_MAX) {
+        fail(std::to_string(bytes) + " bytes needed from offset " + std::to_string(buffer.offset) +
+             ", it has " + std::to_string(size));
+    }
+    base_ = ::mmap(nullptr, length_, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
+    if (base_ == MAP_FAILED) fail(std::string("cannot be mapped: ") + std::strerror(errno));
+}
+
+Mapping::~Mapping() {
+    ::munmap(base_, length_);
+    ::close(fd_);
 }
 
 // The outputs must arrive where they were bound last, and nowhere else; and be those of the input

@@ -26,6 +26,7 @@ struct Lane;
 // DriverBlock::handle
 struct Block {
     Lane* lane;
+    std::unique_ptr<Mapping> mapping;  // of imported memory; outlives it
     std::unique_ptr<NpuMemory> memory;
     HostMemory converted{nullptr, std::free};  // what the user sees instead
 };
@@ -75,6 +76,33 @@ public:
         std::byte* const base = block->converted ? block->converted.get() : block->memory->data();
         const std::size_t length = block->converted ? bytes : block->memory->mem->size;
         return {.base = base, .length = length, .handle = block.release()};
+    }
+
+    DriverBlock import(Direction direction, std::size_t index, std::size_t bytes, DmaBuf buffer) override {
+        const Tensor& tensor = session_.model.tensors(direction).at(index);
+        const Api& api = session_.api;
+        if (session_.per_slot) {
+            throw Error(Errc::config,
+                        "binding 'context_per_slot' runs on a slot's own memory only; a dma-buf "
+                        "needs options.binding 'rebind'");
+        }
+        if (tensor.conversion) throw Error(Errc::config, "a dma-buf cannot take what has to be converted");
+        api.require(api.create_mem_from_fd != nullptr, "rknn_create_mem_from_fd", "dma-bufs");
+        Lane& lane = *lanes_[0];
+        auto block = std::make_unique<Block>();
+        block->lane = &lane;
+        bytes = std::max(bytes, tensor.native_bytes);
+        block->mapping = std::make_unique<Mapping>(buffer, bytes);
+        TensorMem* const mem = api.create_mem_from_fd(
+            lane.context, block->mapping->fd(), block->mapping->base(), static_cast<std::uint32_t>(bytes),
+            static_cast<std::int32_t>(buffer.offset));
+        if (mem == nullptr) {
+            throw Error(Errc::allocation, "rknn_create_mem_from_fd refused " + std::to_string(bytes) +
+                                              " bytes of a dma-buf; is it one that the NPU can reach?");
+        }
+        block->memory = std::make_unique<NpuMemory>(api, lane.context, mem, buffer.offset);
+        ++lane.blocks;
+        return {.base = block->memory->data(), .length = bytes, .handle = block.release()};
     }
 
     void release(Direction direction, std::size_t index, DriverBlock driver) noexcept override {
