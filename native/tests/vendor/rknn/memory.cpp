@@ -186,7 +186,7 @@ int synchronise(const Call& call, rknn::TensorMem* given, std::int32_t mode) {
     if (mem == nullptr) return status::param_invalid;
     ++counters().syncs;
     if (call.context().switches->fail_sync.next()) return status::fail;
-    const DeviceTime time;
+    const CpuTime time(counters().device_cpu_ns);
     const bool back =
         mode == rknn::mem_sync::from_device || (mode == rknn::mem_sync::bidirectional && mem->device_wrote);
     if (!mem->shadow.empty()) {

@@ -7,15 +7,16 @@
 
 namespace standin {
 
-// Adds the processor time of its life to that which stands for the device's.
-class DeviceTime {
+// Adds the processor time of its life to a count.
+class CpuTime {
 public:
-    DeviceTime() noexcept;
-    DeviceTime(const DeviceTime&) = delete;
-    DeviceTime& operator=(const DeviceTime&) = delete;
-    ~DeviceTime();
+    explicit CpuTime(std::atomic<std::uint64_t>& sum) noexcept;
+    CpuTime(const CpuTime&) = delete;
+    CpuTime& operator=(const CpuTime&) = delete;
+    ~CpuTime();
 
 private:
+    std::atomic<std::uint64_t>& sum_;
     std::uint64_t start_;
 };
 

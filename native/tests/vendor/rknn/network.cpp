@@ -269,8 +269,13 @@ void fetch_output(const Tensor& tensor, const Bound& from, bool want_float, void
     const auto& e = from.layout.extent;
     const std::size_t bytes = element_size(from.layout.type);
     auto* out = static_cast<std::uint8_t*>(to);
-    const auto zero = zero_point(tensor);
-    const auto scale = static_cast<float>(tensor.step());
+    const bool table = want_float && bytes == 1;
+    std::array<float, 256> reals{};
+    for (unsigned v = 0; table && v < reals.size(); ++v) {
+        const std::array<std::uint8_t, sizeof(float)> element{static_cast<std::uint8_t>(v)};
+        const auto q = static_cast<std::int32_t>(read_real(element.data(), from.layout.type));
+        reals[v] = static_cast<float>(q - zero_point(tensor)) * static_cast<float>(tensor.step());
+    }
     for (std::size_t n = 0; n < e.n; ++n) {
         for (std::size_t c = 0; c < e.c; ++c) {
             for (std::size_t h = 0; h < e.h; ++h) {
@@ -281,12 +286,8 @@ void fetch_output(const Tensor& tensor, const Bound& from, bool want_float, void
                         out += bytes;
                         continue;
                     }
-                    auto real = static_cast<float>(read_real(at, from.layout.type));
-                    if (quantised(tensor)) {
-                        real = static_cast<float>(static_cast<std::int32_t>(real) - zero) * scale;
-                    }
-                    write(out, real);
-                    out += sizeof real;
+                    write(out, table ? reals[*at] : static_cast<float>(read_real(at, from.layout.type)));
+                    out += sizeof(float);
                 }
             }
         }

@@ -118,7 +118,9 @@ bool bind_all(const Call& call, std::vector<Bound>& inputs, std::vector<Bound>& 
                 return false;
             }
             auto& store = (input ? context.input_store : context.output_store)[i];
-            to.push_back({store.data(), tensors[i].layout(*context.shape)});
+            auto layout = tensors[i].layout(*context.shape);
+            if (input && context.bytes_given[i]) layout.type = type::uint8;
+            to.push_back({store.data(), layout});
         }
     }
     return true;
@@ -163,15 +165,15 @@ int run(const Call& call, rknn::RunExtend* extend) {
 
 }  // namespace
 
-DeviceTime::DeviceTime() noexcept : start_(thread_cpu_ns()) {}
-DeviceTime::~DeviceTime() { counters().device_cpu_ns += thread_cpu_ns() - start_; }
+CpuTime::CpuTime(std::atomic<std::uint64_t>& sum) noexcept : sum_(sum), start_(thread_cpu_ns()) {}
+CpuTime::~CpuTime() { sum_ += thread_cpu_ns() - start_; }
 
 }  // namespace standin
 
 using namespace standin;
 
 STANDIN_EXPORT int rknn_run(rknn::Context handle, rknn::RunExtend* extend) {
-    const DeviceTime time;
+    const CpuTime time(counters().device_cpu_ns);
     const Call call("rknn_run", handle, Uses::memory);
     return call.refused() ? call.code() : run(call, extend);
 }

@@ -3,6 +3,6 @@
 
 namespace standin {
 
-const char* const runtime_version = "1.5.2 (stand-in)";
+const char* const runtime_version = "librknnrt version: 1.5.2 (stand-in)" + sizeof "librknnrt version:";
 
 }  // namespace standin

@@ -3,7 +3,7 @@
 
 namespace standin {
 
-const char* const runtime_version = "2.3.2 (stand-in)";
+const char* const runtime_version = "librknnrt version: 2.3.2 (stand-in)" + sizeof "librknnrt version:";
 
 }  // namespace standin
 

@@ -23,6 +23,7 @@ struct Stats {
     std::uint64_t conversions;      // of tensors bound in another layout or type than the native one
     std::uint64_t internal_bytes;   // live: of each context, duplicated ones too
     std::uint64_t device_cpu_ns;    // processor time that stands for the NPU's
+    std::uint64_t copy_cpu_ns;      // processor time of rknn_inputs_set and rknn_outputs_get
     std::uint64_t priority_raises;  // contexts that let the library raise the process's priority
 };
 

@@ -34,6 +34,7 @@ class Stats(ctypes.Structure):
             "conversions",
             "internal_bytes",
             "device_cpu_ns",
+            "copy_cpu_ns",
             "priority_raises",
         )
     ]

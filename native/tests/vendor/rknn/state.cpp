@@ -94,6 +94,7 @@ ContextState::ContextState(rknn::Context handle, std::shared_ptr<Loaded> l, std:
     inputs.resize(model().inputs.size());
     outputs.resize(model().outputs.size());
     given.resize(inputs.size());
+    bytes_given.resize(inputs.size());
     ++counters().live_contexts;
     counters().internal_bytes += model().internal_bytes();
 }
@@ -233,10 +234,10 @@ extern "C" {
 [[gnu::visibility("default")]] int standin_stats(standin::Stats* out, std::uint32_t size) {
     if (out == nullptr || size != sizeof(standin::Stats)) return pipeline::rknn::status::param_invalid;
     const auto& c = standin::counters();
-    *out = {c.calls,         c.runs,           c.allocations,  c.live_mems,   c.live_contexts,
-            c.live_outputs,  c.live_weights,   c.misuse,       c.binds,       c.binds_ignored,
-            c.syncs,         c.copies,         c.copied_bytes, c.conversions, c.internal_bytes,
-            c.device_cpu_ns, c.priority_raises};
+    *out = {c.calls,         c.runs,         c.allocations,    c.live_mems,   c.live_contexts,
+            c.live_outputs,  c.live_weights, c.misuse,         c.binds,       c.binds_ignored,
+            c.syncs,         c.copies,       c.copied_bytes,   c.conversions, c.internal_bytes,
+            c.device_cpu_ns, c.copy_cpu_ns,  c.priority_raises};
     return pipeline::rknn::status::success;
 }
 

@@ -18,7 +18,8 @@
 
 namespace standin {
 
-// The version told by rknn_query; each variant of the library defines its own.
+// The version told by rknn_query; each variant of the library defines its own. As in the vendor's,
+// the file has it behind the words "librknnrt version: ".
 extern const char* const runtime_version;
 
 // Fails the n-th of something, or all from it on: "3" or "3+".
@@ -60,7 +61,8 @@ struct Switches {
 struct Counters {
     std::atomic<std::uint64_t> calls{0}, runs{0}, allocations{0}, live_mems{0}, live_contexts{0},
         live_outputs{0}, live_weights{0}, misuse{0}, binds{0}, binds_ignored{0}, syncs{0}, copies{0},
-        copied_bytes{0}, conversions{0}, internal_bytes{0}, device_cpu_ns{0}, priority_raises{0};
+        copied_bytes{0}, conversions{0}, internal_bytes{0}, device_cpu_ns{0}, copy_cpu_ns{0},
+        priority_raises{0};
 };
 [[nodiscard]] Counters& counters() noexcept;
 
@@ -128,6 +130,7 @@ struct ContextState {
     std::vector<std::vector<std::uint8_t>> input_store;  // general: the library's own memory
     std::vector<std::vector<std::uint8_t>> output_store;
     std::vector<bool> given;                 // general: inputs that were set
+    std::vector<bool> bytes_given;           // general: and that as bytes, which the device normalises
     std::map<void*, std::uint32_t> fetched;  // general: outputs that the library allocated
     std::int64_t last_us = -1;
     std::uint64_t frames = 0;
