@@ -102,7 +102,7 @@ void describe_model(Session& session) {
     }
     // The root belongs to another thread from here on, so the shapes are tried on a copy.
     const Handle copy = session.duplicate(session.root.get(), session.cores[0]);
-    session.set_shapes(copy.get());
+    session.set_shapes(copy.get(), session.shapes);
     session.model = describe(session.api, copy.get(), session.options, true);
 }
 
@@ -111,7 +111,7 @@ void choose_binding(Session& session) {
     session.per_slot = session.options.binding == RknnBinding::context_per_slot;
     if (session.per_slot) return;
     const Handle probe = session.duplicate(session.root.get(), session.cores[0]);
-    session.set_shapes(probe.get());
+    session.set_shapes(probe.get(), session.shapes);
     if (honours_rebinding(session, probe.get())) return;
     if (session.options.binding == RknnBinding::rebind) {
         throw Error(Errc::engine,
@@ -120,12 +120,6 @@ void choose_binding(Session& session) {
                         session.versions + "); use 'context_per_slot'");
     }
     session.per_slot = true;
-}
-
-std::vector<TensorSpec> specs(const std::vector<Tensor>& tensors) {
-    std::vector<TensorSpec> result;
-    for (const auto& tensor : tensors) result.push_back(tensor.spec);
-    return result;
 }
 
 std::string megabytes(std::uint64_t bytes) {
@@ -154,15 +148,14 @@ public:
         firsts_.resize(options.contexts.value_or(session.cores.size()));
         for (std::size_t i = 1; i < firsts_.size(); ++i)
             firsts_[i] = session.duplicate(session.root.get(), session.core_of(i));
-        inputs_ = specs(session.model.inputs);
-        outputs_ = specs(session.model.outputs);
+        specs_ = specs_of(session.model);
     }
 
     [[nodiscard]] std::string_view name() const noexcept override { return "rknn"; }
     [[nodiscard]] std::string device() const override { return "Rockchip NPU (" + session_->versions + ")"; }
     [[nodiscard]] std::size_t context_count() const noexcept override { return firsts_.size(); }
-    [[nodiscard]] const std::vector<TensorSpec>& inputs() const noexcept override { return inputs_; }
-    [[nodiscard]] const std::vector<TensorSpec>& outputs() const noexcept override { return outputs_; }
+    [[nodiscard]] const std::vector<TensorSpec>& inputs() const noexcept override { return specs_.inputs; }
+    [[nodiscard]] const std::vector<TensorSpec>& outputs() const noexcept override { return specs_.outputs; }
     [[nodiscard]] bool rebinds() const noexcept override { return !session_->per_slot; }
 
     [[nodiscard]] std::unique_ptr<EngineContext> open_context(std::size_t index) override {
@@ -196,8 +189,7 @@ public:
 private:
     const std::unique_ptr<Session> session_;
     std::vector<Handle> firsts_;  // of the contexts until they are opened; the first one has the root
-    std::vector<TensorSpec> inputs_;
-    std::vector<TensorSpec> outputs_;
+    TensorSpecs specs_;
 };
 
 }  // namespace

@@ -79,6 +79,7 @@ void bind_executor(py::module_& module) {
             },
             py::arg("direction"), py::arg("index"))
         .def("allocate", &allocate, py::arg("direction"), py::arg("index"), py::arg("context") = 0)
+        .def("reshape", &Executor::reshape, py::arg("shape"), py::call_guard<py::gil_scoped_release>())
         .def("import_dmabuf", &import_dmabuf, py::arg("index"), py::arg("fd"), py::arg("offset") = 0,
              py::arg("context") = 0)
         .def("trim", &Executor::trim)

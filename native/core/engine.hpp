@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -41,6 +42,11 @@ struct RunRequest {
     bool probe = false;  // the start-up run on empty input; not one of the user's
 };
 
+struct TensorSpecs {
+    std::vector<TensorSpec> inputs;
+    std::vector<TensorSpec> outputs;
+};
+
 // One executor context. Constructed, called and destroyed on the one thread that owns it, so an
 // implementation needs no lock of its own; every block is released before it is destroyed.
 class EngineContext {
@@ -58,6 +64,12 @@ public:
     virtual DriverBlock import(Direction /*direction*/, std::size_t /*index*/, std::size_t /*bytes*/,
                                DmaBuf /*buffer*/) {
         throw Error(Errc::config, "this engine takes no dma-buf");
+    }
+
+    // Another shape of the first input, from the next run on, on the blocks that are large enough for
+    // it. Throws Errc::config where shapes are fixed, Errc::model where the model has not this one.
+    virtual TensorSpecs reshape(std::span<const std::int64_t> /*shape*/) {
+        throw Error(Errc::config, "this engine's models have one shape; open another executor");
     }
 
     // Bind, run, wait, undo the binding, on every path. Throws Errc::run or Errc::device.

@@ -96,11 +96,12 @@ View::~View() { ring_->drop_view(slot_); }
 
 Ring::Ring(std::shared_ptr<Executor> executor, std::size_t depth)
     : executor_(std::move(executor)), busy_(executor_->context_count()) {
+    ++executor_->rings();
     slots_.reserve(depth);
     finished_.reserve(depth);
 }
 
-Ring::~Ring() = default;
+Ring::~Ring() { close(); }
 
 std::shared_ptr<Ring> Ring::create(std::shared_ptr<Executor> executor, std::size_t depth, bool probe) {
     if (depth == 0 || depth > max_depth) {
@@ -397,6 +398,54 @@ void Ring::want_free() noexcept {
     }
 }
 
+void Ring::reshape(const std::vector<std::int64_t>& shape) {
+    std::vector<BlockRef> garbage;
+    const std::lock_guard lock(mutex_);
+    if (closed_) throw Error(Errc::closed, "ring: closed");
+    if (executor_->rings() != 1)
+        throw Error(Errc::slot_state, "reshape: another ring is open on the executor");
+    for (const auto& slot : slots_) {
+        if (slot->state == SlotState::free) continue;
+        throw Error(Errc::slot_state, "reshape: slot " + std::to_string(slot->index) + " is " +
+                                          std::string(state_name(slot->state)) + " with " +
+                                          std::to_string(slot->views) +
+                                          " views; every slot must be released and its views gone");
+    }
+    const auto before = executor_->spec(Direction::input, 0).shape;
+    executor_->reshape(shape);
+    try {
+        for (const auto& slot : slots_) {
+            if (fit(*slot)) probe(*slot);
+        }
+    } catch (const Error&) {
+        try {
+            executor_->reshape(before);
+            for (const auto& slot : slots_) fit(*slot);
+        } catch (const Error&) {  // slots without memory: of no use any more
+            close(garbage);
+        }
+        throw;
+    }
+}
+
+// Blocks as large as the tensors are now; whether any was replaced.
+bool Ring::fit(Slot& slot) {
+    bool replaced = false;
+    for (const auto direction : {Direction::input, Direction::output}) {
+        const auto& specs = executor_->specs(direction);
+        for (std::size_t i = 0; i < specs.size(); ++i) {
+            BlockRef& ref = slot.own(direction)[i];
+            const auto& allocator = executor_->allocator(slot.context, direction, i);
+            if (ref && ref.block().length >= specs[i].driver_size()) continue;
+            ref.reset();
+            allocator->trim();
+            ref = allocator->lease(specs[i].driver_size());
+            replaced = true;
+        }
+    }
+    return replaced;
+}
+
 SlotInfo Ring::info(SlotId id) const {
     const std::lock_guard lock(mutex_);
     const Slot& slot = *slots_.at(id.index);
@@ -415,8 +464,14 @@ std::vector<SlotInfo> Ring::infos() const {
 void Ring::close() noexcept {
     std::vector<BlockRef> garbage;
     const std::lock_guard lock(mutex_);
+    close(garbage);
+}
+
+// Called with the lock held.
+void Ring::close(std::vector<BlockRef>& garbage) noexcept {
     if (closed_) return;
     closed_ = true;
+    --executor_->rings();
     finished_.clear();
     for (const auto& slot : slots_) settle(*slot, garbage);
 }

@@ -117,6 +117,10 @@ public:
     // Copy an output of a leased slot to a caller's array. Sizes are checked.
     void copy_output(SlotId id, const UserArray& target);
 
+    // Another shape of the first input, where every slot is free and no other ring is open. Blocks
+    // that are too small for it are allocated anew. Throws Errc::slot_state, and what the engine throws.
+    void reshape(const std::vector<std::int64_t>& shape);
+
     [[nodiscard]] SlotInfo info(SlotId id) const;
     [[nodiscard]] std::vector<SlotInfo> infos() const;
     // From now on everything but release is refused. Blocks go back to their allocators, those of
@@ -130,6 +134,8 @@ private:
     Ring(std::shared_ptr<Executor> executor, std::size_t depth);
     void add_slots(std::size_t depth);
     void probe(Slot& slot);
+    bool fit(Slot& slot);
+    void close(std::vector<BlockRef>& garbage) noexcept;
     Slot& checked(SlotId id) const;
     void expect(const Slot& slot, SlotState state, std::string_view action) const;
     void check_arrays(const Slot& slot, Direction direction, std::span<const UserArray> arrays) const;

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from pipeline.backends import backend
 from pipeline.backends.image import ImageInput
-from pipeline.errors import ClosedError, ConfigError
+from pipeline.errors import ClosedError, ConfigError, SlotStateError
 from pipeline.opening import Opening
 from pipeline.ring import Ring, RunReport, Slot
 from pipeline.worker import call_in_thread
@@ -159,6 +159,23 @@ class Executor:
         """
         self._check_open()
         return self._native.import_dmabuf(index, fd, offset, context)
+
+    async def reshape(self, shape: Sequence[int]) -> None:
+        """Change to another input shape that the model was made for, in order of the model.
+
+        ``inputs`` and ``outputs`` tell the new tensors. All slots must be free, with no view of
+        them left: SlotStateError. The ring's blocks stay, but for those that are too small
+        now. ConfigError where the engine's shapes are fixed, ModelError where the model has
+        not this one; nothing has changed then.
+        """
+        self._check_open()
+        rings = [ring for ring in self._rings if not ring.closed]
+        if len(rings) > 1:
+            raise SlotStateError("reshape: several rings are open on the executor")
+        if rings:
+            await rings[0]._reshape(shape)
+        else:
+            await call_in_thread("reshape", functools.partial(self._native.reshape, shape))
 
     def counters(self) -> _native.Counters:
         """Driver allocations, frees and what is live, over all tensors and contexts."""

@@ -21,7 +21,7 @@ struct Session {
     [[nodiscard]] Handle duplicate(Context from, unsigned core) const;
     void set_core(Context context, unsigned core) const;
     // On the thread that will use the context's memory.
-    void set_shapes(Context context) const;
+    void set_shapes(Context context, const std::vector<TensorAttr>& attrs) const;
     [[nodiscard]] unsigned core_of(std::size_t context) const { return cores[context % cores.size()]; }
     [[nodiscard]] bool zero_copy() const noexcept { return options.mode == RknnMode::zero_copy; }
 
@@ -83,6 +83,8 @@ private:
 [[nodiscard]] std::unique_ptr<EngineContext> open_zero_copy(Session& session, std::size_t index,
                                                             Handle first);
 [[nodiscard]] std::unique_ptr<EngineContext> open_general(Session& session, std::size_t index, Handle first);
+
+[[nodiscard]] TensorSpecs specs_of(const Model& model);
 
 // Throws what a failed run means, and refuses to go on after several in a row: an NPU that is stuck
 // takes the machine with it when it is asked again and again.

@@ -16,10 +16,10 @@ public:
     GeneralContext(Session& session, std::size_t index, Handle first)
         : session_(session), guard_(session, index), own_(std::move(first)) {
         context_ = own_ ? own_.get() : session_.root.get();
-        session_.set_shapes(context_);
+        session_.set_shapes(context_, session_.shapes);
         ++session_.alive;
-        inputs_.resize(session_.model.inputs.size());
-        outputs_.resize(session_.model.outputs.size());
+        inputs_.resize(model_.inputs.size());
+        outputs_.resize(model_.outputs.size());
     }
     ~GeneralContext() override { --session_.alive; }
 
@@ -44,6 +44,13 @@ public:
         get_outputs(request);
     }
 
+    TensorSpecs reshape(std::span<const std::int64_t> shape) override {
+        const auto shapes = input_shapes(session_.api, context_, {shape.begin(), shape.end()});
+        session_.set_shapes(context_, shapes);
+        model_ = describe(session_.api, context_, session_.options, !shapes.empty());
+        return specs_of(model_);
+    }
+
     [[nodiscard]] bool zero_copy(Direction /*direction*/, std::size_t /*index*/) const override {
         return false;
     }
@@ -51,7 +58,7 @@ public:
 private:
     void set_inputs(const RunRequest& request) {
         for (std::size_t i = 0; i < inputs_.size(); ++i) {
-            const Tensor& tensor = session_.model.inputs[i];
+            const Tensor& tensor = model_.inputs[i];
             inputs_[i] = {.index = static_cast<std::uint32_t>(i),
                           .buf = request.inputs[i].base,
                           .size = static_cast<std::uint32_t>(tensor.spec.byte_size()),
@@ -69,7 +76,7 @@ private:
         const Api& api = session_.api;
         const auto count = static_cast<std::uint32_t>(outputs_.size());
         for (std::size_t i = 0; i < outputs_.size(); ++i) {
-            const Tensor& tensor = session_.model.outputs[i];
+            const Tensor& tensor = model_.outputs[i];
             outputs_[i] = {.want_float = static_cast<std::uint8_t>(tensor.want_float),
                            .is_prealloc = 1,
                            .index = static_cast<std::uint32_t>(i),
@@ -89,7 +96,7 @@ private:
         // Frees nothing of ours, but each get is to be followed by it.
         const int released = api.outputs_release(context_, count, outputs_.data());
         if (moved < outputs_.size()) {
-            throw Error(Errc::engine, session_.model.outputs[moved].label +
+            throw Error(Errc::engine, model_.outputs[moved].label +
                                           ": the runtime moved the buffer that it was given for good" +
                                           (where == nullptr ? ", to nowhere" : "") + " (" +
                                           session_.versions + ")");
@@ -100,7 +107,7 @@ private:
     // All tensors with their sizes: the runtime does not tell which of them it refused.
     [[nodiscard]] std::string describe_all(const std::string& call, Direction direction) const {
         std::string all;
-        for (const auto& tensor : session_.model.tensors(direction)) {
+        for (const auto& tensor : model_.tensors(direction)) {
             all += (all.empty() ? "" : ", ") + tensor.label + " (" + std::to_string(tensor.spec.byte_size()) +
                    " bytes given)";
         }
@@ -108,6 +115,7 @@ private:
     }
 
     Session& session_;
+    Model model_ = session_.model;
     RunGuard guard_;
     const Handle own_;
     Context context_ = 0;

@@ -87,10 +87,10 @@ void Session::set_core(Context context, unsigned core) const {
               "rknn_set_core_mask for core " + std::to_string(core));
 }
 
-void Session::set_shapes(Context context) const {
-    if (shapes.empty()) return;
-    auto attrs = shapes;
-    api.check(api.set_input_shapes(context, static_cast<std::uint32_t>(attrs.size()), attrs.data()),
+void Session::set_shapes(Context context, const std::vector<TensorAttr>& attrs) const {
+    if (attrs.empty()) return;
+    auto lent = attrs;
+    api.check(api.set_input_shapes(context, static_cast<std::uint32_t>(lent.size()), lent.data()),
               Errc::model, "rknn_set_input_shapes");
 }
 
@@ -101,6 +101,13 @@ Handle Session::duplicate(Context from, unsigned core) const {
     Handle handle(api, copy);
     set_core(copy, core);
     return handle;
+}
+
+TensorSpecs specs_of(const Model& model) {
+    TensorSpecs specs;
+    for (const auto& tensor : model.inputs) specs.inputs.push_back(tensor.spec);
+    for (const auto& tensor : model.outputs) specs.outputs.push_back(tensor.spec);
+    return specs;
 }
 
 std::unique_ptr<NpuMemory> npu_memory(const Api& api, Context context, std::size_t bytes) {

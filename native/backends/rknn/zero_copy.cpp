@@ -25,10 +25,13 @@ struct Lane;
 
 // DriverBlock::handle
 struct Block {
+    Direction direction;
+    std::size_t index;
     Lane* lane;
     std::unique_ptr<Mapping> mapping;  // of imported memory; outlives it
     std::unique_ptr<NpuMemory> memory;
     HostMemory converted{nullptr, std::free};  // what the user sees instead
+    std::size_t length = 0;                    // of what he sees
 };
 
 struct Lane {
@@ -57,10 +60,9 @@ public:
     ~ZeroCopyContext() override { session_.alive -= lanes_.size(); }
 
     DriverBlock allocate(Direction direction, std::size_t index, std::size_t bytes) override {
-        const Tensor& tensor = session_.model.tensors(direction).at(index);
+        const Tensor& tensor = model_.tensors(direction).at(index);
         Lane& lane = lane_for(direction, index);
-        auto block = std::make_unique<Block>();
-        block->lane = &lane;
+        std::unique_ptr<Block> block(new Block{direction, index, &lane, nullptr, nullptr});
         try {
             const std::size_t native =
                 tensor.conversion ? tensor.native_bytes : std::max(bytes, tensor.native_bytes);
@@ -73,13 +75,15 @@ public:
         }
         ++lane.blocks;
         if (session_.per_slot) lane.tensors(direction)[index] = block.get();
+        blocks_.push_back(block.get());
+        block->length = block->converted ? bytes : block->memory->mem->size;
+        const std::size_t length = block->length;
         std::byte* const base = block->converted ? block->converted.get() : block->memory->data();
-        const std::size_t length = block->converted ? bytes : block->memory->mem->size;
         return {.base = base, .length = length, .handle = block.release()};
     }
 
     DriverBlock import(Direction direction, std::size_t index, std::size_t bytes, DmaBuf buffer) override {
-        const Tensor& tensor = session_.model.tensors(direction).at(index);
+        const Tensor& tensor = model_.tensors(direction).at(index);
         const Api& api = session_.api;
         if (session_.per_slot) {
             throw Error(Errc::config,
@@ -89,8 +93,7 @@ public:
         if (tensor.conversion) throw Error(Errc::config, "a dma-buf cannot take what has to be converted");
         api.require(api.create_mem_from_fd != nullptr, "rknn_create_mem_from_fd", "dma-bufs");
         Lane& lane = *lanes_[0];
-        auto block = std::make_unique<Block>();
-        block->lane = &lane;
+        std::unique_ptr<Block> block(new Block{direction, index, &lane, nullptr, nullptr});
         bytes = std::max(bytes, tensor.native_bytes);
         block->mapping = std::make_unique<Mapping>(buffer, bytes);
         TensorMem* const mem = api.create_mem_from_fd(
@@ -102,12 +105,15 @@ public:
         }
         block->memory = std::make_unique<NpuMemory>(api, lane.context, mem, buffer.offset);
         ++lane.blocks;
+        blocks_.push_back(block.get());
+        block->length = bytes;
         return {.base = block->memory->data(), .length = bytes, .handle = block.release()};
     }
 
     void release(Direction direction, std::size_t index, DriverBlock driver) noexcept override {
         std::unique_ptr<Block> block(static_cast<Block*>(driver.handle));
         Lane& lane = *block->lane;
+        std::erase(blocks_, block.get());
         Block*& place = lane.tensors(direction)[index];
         if (place == block.get()) place = nullptr;
         block.reset();
@@ -124,8 +130,32 @@ public:
         execute(lane, request);
     }
 
+    // What was bound is forgotten by the runtime, and bound again before the next run.
+    TensorSpecs reshape(std::span<const std::int64_t> shape) override {
+        const Api& api = session_.api;
+        auto shapes = input_shapes(api, lanes_[0]->context, {shape.begin(), shape.end()});
+        for (const auto& lane : lanes_) {
+            session_.set_shapes(lane->context, shapes);
+            lane->ran = false;
+            if (session_.per_slot) continue;
+            std::ranges::fill(lane->inputs, nullptr);
+            std::ranges::fill(lane->outputs, nullptr);
+        }
+        Model model = describe(api, lanes_[0]->context, session_.options, !shapes.empty());
+        for (Block* const block : blocks_) {
+            // The ring replaces those that are too small as the user sees them.
+            const Tensor& tensor = model.tensors(block->direction).at(block->index);
+            if (block->length < tensor.spec.driver_size()) continue;
+            if (block->memory->mem->size >= tensor.native_bytes) continue;
+            block->memory = npu_memory(api, block->lane->context, tensor.native_bytes);
+        }
+        shapes_ = std::move(shapes);
+        model_ = std::move(model);
+        return specs_of(model_);
+    }
+
     [[nodiscard]] bool zero_copy(Direction direction, std::size_t index) const override {
-        const Tensor& tensor = session_.model.tensors(direction).at(index);
+        const Tensor& tensor = model_.tensors(direction).at(index);
         return !tensor.conversion && !tensor.by_runtime;
     }
 
@@ -137,10 +167,10 @@ private:
     Lane& add_lane(Handle handle) {
         auto lane = std::make_unique<Lane>();
         lane->context = handle ? handle.get() : session_.root.get();
-        session_.set_shapes(lane->context);
+        session_.set_shapes(lane->context, shapes_);
         lane->own = std::move(handle);
-        lane->inputs.resize(session_.model.inputs.size());
-        lane->outputs.resize(session_.model.outputs.size());
+        lane->inputs.resize(model_.inputs.size());
+        lane->outputs.resize(model_.outputs.size());
         lanes_.push_back(std::move(lane));
         return *lanes_.back();
     }
@@ -165,7 +195,7 @@ private:
     Lane& lane_of(const RunRequest& request) const {
         Lane& lane = *block_of(request.inputs[0]).lane;
         const auto refuse = [&](Direction direction, std::size_t i) {
-            throw Error(Errc::binding, session_.model.tensors(direction)[i].label +
+            throw Error(Errc::binding, model_.tensors(direction)[i].label +
                                            ": this memory is another slot's, and binding "
                                            "'context_per_slot' binds once; use binding 'rebind'");
         };
@@ -186,7 +216,7 @@ private:
         for (std::size_t i = 0; i < blocks.size(); ++i) {
             Block& block = block_of(blocks[i]);
             if (session_.per_slot ? lane.ran : bound[i] == &block) continue;
-            const Tensor& tensor = session_.model.tensors(direction)[i];
+            const Tensor& tensor = model_.tensors(direction)[i];
             TensorAttr attr = tensor.attr;
             const int result = session_.api.set_io_mem(lane.context, block.memory->mem, &attr);
             if (result != status::success) {
@@ -204,7 +234,7 @@ private:
         for (std::size_t i = 0; i < blocks.size(); ++i) {
             const int result = session_.api.mem_sync(lane.context, block_of(blocks[i]).memory->mem, mode);
             if (result == status::success) continue;
-            Api::fail(result, Errc::run, session_.model.tensors(direction)[i].label + ": rknn_mem_sync");
+            Api::fail(result, Errc::run, model_.tensors(direction)[i].label + ": rknn_mem_sync");
         }
     }
 
@@ -214,7 +244,7 @@ private:
         guard_.after(session_.api.run(lane.context, nullptr));
         if (session_.options.explicit_sync)
             sync(lane, Direction::output, request.outputs, mem_sync::from_device);
-        const auto& outputs = session_.model.outputs;
+        const auto& outputs = model_.outputs;
         for (std::size_t i = 0; i < outputs.size(); ++i) {
             if (!outputs[i].conversion) continue;
             const Block& block = block_of(request.outputs[i]);
@@ -225,7 +255,7 @@ private:
     // The ring looks at what the user sees; whether the NPU wrote the memory behind a conversion has
     // to be seen here.
     void probe(Lane& lane, const RunRequest& request) {
-        const auto& outputs = session_.model.outputs;
+        const auto& outputs = model_.outputs;
         std::vector<std::size_t> silent;
         for (std::size_t i = 0; i < outputs.size(); ++i) {
             if (outputs[i].conversion) silent.push_back(i);
@@ -250,9 +280,12 @@ private:
     }
 
     Session& session_;
+    Model model_ = session_.model;
+    std::vector<TensorAttr> shapes_ = session_.shapes;
     const unsigned core_;
     RunGuard guard_;
     std::vector<std::unique_ptr<Lane>> lanes_;
+    std::vector<Block*> blocks_;
 };
 
 }  // namespace
