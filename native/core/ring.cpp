@@ -422,7 +422,7 @@ void Ring::reshape(const std::vector<std::int64_t>& shape) {
             executor_->reshape(before);
             for (const auto& slot : slots_) fit(*slot);
         } catch (const Error&) {  // slots without memory: of no use any more
-            close(garbage);
+            shut(garbage);
         }
         throw;
     }
@@ -464,11 +464,11 @@ std::vector<SlotInfo> Ring::infos() const {
 void Ring::close() noexcept {
     std::vector<BlockRef> garbage;
     const std::lock_guard lock(mutex_);
-    close(garbage);
+    shut(garbage);
 }
 
 // Called with the lock held.
-void Ring::close(std::vector<BlockRef>& garbage) noexcept {
+void Ring::shut(std::vector<BlockRef>& garbage) noexcept {
     if (closed_) return;
     closed_ = true;
     --executor_->rings();

@@ -135,7 +135,7 @@ private:
     void add_slots(std::size_t depth);
     void probe(Slot& slot);
     bool fit(Slot& slot);
-    void close(std::vector<BlockRef>& garbage) noexcept;
+    void shut(std::vector<BlockRef>& garbage) noexcept;
     Slot& checked(SlotId id) const;
     void expect(const Slot& slot, SlotState state, std::string_view action) const;
     void check_arrays(const Slot& slot, Direction direction, std::span<const UserArray> arrays) const;
