@@ -38,6 +38,7 @@ class Executor:
         self.engine = engine.name
         self.device = engine.device
         self._engine: _native.Engine | None = engine
+        self._rebinds = engine.rebinds
         self._notes: dict[str, str] = {}
         self._native = native
         self._rings: list[Ring] = []
@@ -192,6 +193,11 @@ class Executor:
             for direction, specs in both
             for index, spec in enumerate(specs)
         }
+
+    @property
+    def rebinds(self) -> bool:
+        """Whether ``run`` binds memory from ``allocate``; else it copies it, like any other."""
+        return self._rebinds
 
     def notes(self) -> dict[str, str]:
         """What the engine has to say about itself: how it binds memory, and what that costs."""
