@@ -202,7 +202,7 @@ async def test_each_layout_and_type(
                     assert (told is None) == (dequantize or not quantised)
                     if told is not None:
                         assert (told.scale, told.zero_point) == (
-                            np.float32(output.step),
+                            float(np.float32(output.step)),
                             output.zero,
                         )
 
