@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from pipeline import graph as wiring
+from pipeline.backends import backend
 from pipeline.backends.executor import Executor
 from pipeline.backends.image import ImageInput
 from pipeline.channel import Channel, ChannelClosed
@@ -79,6 +80,7 @@ class Runner:
         self._engine: asyncio.Task[tuple[Executor, Ring]] | None = None
         self._allocations = (0, 0)
         self._zero_copy: dict[str, str] = {}
+        self._notes: dict[str, str] = {}
         self._error: BaseException | None = None
         self._raised = False
         self._cancelled = False
@@ -183,7 +185,8 @@ class Runner:
         self._engine = asyncio.create_task(self._open_engine(), name="open-engine")
         executor, ring = await asyncio.shield(self._engine)
         clock, recorder = self._clock, self._recorder
-        preprocessor = Preprocessor(self.config.preprocess)
+        swap = self._image_input().color != self.config.preprocess.color
+        preprocessor = Preprocessor(self.config.preprocess, swap_colors=swap)
         prepare = Prepare(preprocessor, self._waiting, ring, self._in_flight, clock, recorder)
         with _at("model.path"):
             prepare.fit(frame_format, executor.inputs)
@@ -201,10 +204,8 @@ class Runner:
         return list(self._stages)
 
     async def _open_engine(self) -> tuple[Executor, Ring]:
-        preprocess = self.config.preprocess
-        image = ImageInput(preprocess.color, preprocess.mean, preprocess.scale)
         with _at("model"):
-            executor = await Executor.from_settings(self.config.model, image)
+            executor = await Executor.from_settings(self.config.model, self._image_input())
         if self._task is None or self._task.done():
             await executor.close()  # nobody waited for it so long
             raise ClosedError("pipeline: closed")
@@ -220,7 +221,14 @@ class Runner:
             tensor: "zero-copy" if bound else "copied by the engine"
             for tensor, bound in zero_copy.items()
         }
+        self._notes = executor.notes()
         return executor, ring
+
+    def _image_input(self) -> ImageInput:
+        """What the engine converts; one that cannot swap colours gets them swapped."""
+        preprocess = self.config.preprocess
+        color = preprocess.color if backend(self.config.model.engine).FOLDS_IMAGE else "bgr"
+        return ImageInput(color, preprocess.mean, preprocess.scale)
 
     async def _engine_settled(self, timeout: float) -> bool:
         """Whether nothing of the engine is being opened any more."""
@@ -323,6 +331,7 @@ class Runner:
             stage_ms={name: times.milliseconds() for name, times in recorder.stages.items()},
             driver_allocations=(at_start, at_end),
             zero_copy=dict(self._zero_copy),
+            notes=dict(self._notes),
             engine=executor.engine if executor is not None else self.config.model.engine,
             device=executor.device if executor is not None else self.config.model.device,
             depth=self._graph.depth,

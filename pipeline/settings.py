@@ -57,7 +57,7 @@ class Config(BaseModel):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Config:
-        if self.ring.depth < self.model.contexts:
+        if self.ring.depth < self.model.context_count():
             raise PydanticCustomError(
                 "ring_depth",
                 "ring.depth: {depth} is fewer than model.contexts {contexts}: "

@@ -65,7 +65,8 @@ class Stats:
     ``dropped`` maps a cause to a number: ``latest`` and ``drop_newest`` (overflow of the
     source), ``no_buffer`` (all frame buffers were held by views), ``cancelled``. Results that a
     sink or the program could not keep up with are in ``undelivered``, by receiver: they are
-    results all the same. ``driver_allocations`` are those when the ring was ready and now.
+    results all the same. ``driver_allocations`` are those when the ring was ready and now,
+    ``notes`` what the engine says about itself.
     """
 
     frames: int
@@ -83,6 +84,7 @@ class Stats:
     depth: int
     slots: dict[str, int]
     error: str | None
+    notes: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass

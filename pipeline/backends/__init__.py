@@ -19,6 +19,7 @@ __all__ = ["ENGINES", "Backend", "backend", "options_model"]
 # A new engine is one native file, one module here and one line in this table.
 ENGINES = {
     "openvino": "pipeline.backends.openvino",
+    "rknn": "pipeline.backends.rknn",
     "simulated": "pipeline.backends.simulated",
 }
 
@@ -27,6 +28,11 @@ class Backend(Protocol):
     """What the Python module of an engine offers."""
 
     OPTIONS: type[BaseModel]
+    FOLDS_IMAGE: bool
+    """Whether colour order, mean and scale become part of the engine's graph.
+
+    Where they do not, preprocessing swaps the colours, and mean and scale are in the model.
+    """
 
     @staticmethod
     def open_engine(settings: ModelSettings, image: ImageInput | None) -> _native.Engine:

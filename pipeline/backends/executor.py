@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from pipeline.backends import backend
 from pipeline.backends.image import ImageInput
-from pipeline.errors import ClosedError, ConfigError
+from pipeline.errors import ClosedError, ConfigError, SlotStateError
 from pipeline.opening import Opening
 from pipeline.ring import Ring, RunReport, Slot
 from pipeline.worker import call_in_thread
@@ -37,6 +37,9 @@ class Executor:
     def __init__(self, engine: _native.Engine, native: _native.Executor) -> None:
         self.engine = engine.name
         self.device = engine.device
+        self._engine: _native.Engine | None = engine
+        self._rebinds = engine.rebinds
+        self._notes: dict[str, str] = {}
         self._native = native
         self._rings: list[Ring] = []
         self._closing: asyncio.Future[bool] | None = None
@@ -127,9 +130,10 @@ class Executor:
         """Run a filled slot and wait for it.
 
         ``inputs`` and ``outputs`` map tensor indices to arrays used instead of the slot's
-        own blocks: memory from ``allocate`` is bound as it is, any other is copied; the
-        report says which. Survives cancellation: the slot returns when the engine lets go.
-        RunError when the engine fails, BindingError before the run when an array does not fit.
+        own blocks: memory from ``allocate`` is bound as it is where the engine can, any other
+        is copied; the report says which. Survives cancellation: the slot returns when the
+        engine lets go. RunError when the engine fails, BindingError before the run when an
+        array does not fit.
         """
         return await slot.submit(inputs, outputs)
 
@@ -143,6 +147,36 @@ class Executor:
         """
         self._check_open()
         return self._native.allocate(direction, index, context)
+
+    def import_dmabuf(
+        self, index: int, fd: int, *, offset: int = 0, context: int = 0
+    ) -> npt.NDArray[Any]:
+        """Input ``index`` in a dma-buf, such as a camera's, for ``run`` to bind without a copy.
+
+        The picture lies ``offset`` bytes into it, with the strides of the input. The descriptor
+        stays the caller's and may be closed. It serves slots of the same ``context``.
+        ConfigError where the engine, or the way it binds, cannot; AllocationError when the
+        buffer is too small.
+        """
+        self._check_open()
+        return self._native.import_dmabuf(index, fd, offset, context)
+
+    async def reshape(self, shape: Sequence[int]) -> None:
+        """Change to another input shape that the model was made for, in order of the model.
+
+        ``inputs`` and ``outputs`` tell the new tensors. All slots must be free, with no view of
+        them left: SlotStateError. The ring's blocks stay, but for those that are too small
+        now. ConfigError where the engine's shapes are fixed, ModelError where the model has
+        not this one; nothing has changed then.
+        """
+        self._check_open()
+        rings = [ring for ring in self._rings if not ring.closed]
+        if len(rings) > 1:
+            raise SlotStateError("reshape: several rings are open on the executor")
+        if rings:
+            await rings[0]._reshape(shape)
+        else:
+            await call_in_thread("reshape", functools.partial(self._native.reshape, shape))
 
     def counters(self) -> _native.Counters:
         """Driver allocations, frees and what is live, over all tensors and contexts."""
@@ -160,6 +194,15 @@ class Executor:
             for index, spec in enumerate(specs)
         }
 
+    @property
+    def rebinds(self) -> bool:
+        """Whether ``run`` binds memory from ``allocate``; else it copies it, like any other."""
+        return self._rebinds
+
+    def notes(self) -> dict[str, str]:
+        """What the engine has to say about itself: how it binds memory, and what that costs."""
+        return self._engine.notes if self._engine is not None else self._notes
+
     async def close(self, timeout: float = 5.0) -> bool:
         """Close the rings, free the driver memory and end the contexts' threads.
 
@@ -176,6 +219,7 @@ class Executor:
         ended = await call_in_thread(
             "close-executor", functools.partial(self._native.close, timeout)
         )
+        self._notes, self._engine = self.notes(), None  # which keeps the device's memory
         if not ended:
             _log.warning(
                 "executor closed, but %d blocks of driver memory are still in use by a run or by "

@@ -19,7 +19,14 @@ if TYPE_CHECKING:
     from pipeline.backends.image import ImageInput
     from pipeline.backends.settings import ModelSettings
 
-__all__ = ["OPTIONS", "OpenVINOOptions", "find_library", "list_devices", "open_engine"]
+__all__ = [
+    "FOLDS_IMAGE",
+    "OPTIONS",
+    "OpenVINOOptions",
+    "find_library",
+    "list_devices",
+    "open_engine",
+]
 
 _SONAME = "libopenvino_c.so"
 _OLDEST = (2026, 4)
@@ -91,6 +98,7 @@ class OpenVINOOptions(BaseModel):
 
 
 OPTIONS = OpenVINOOptions
+FOLDS_IMAGE = True
 
 
 def find_library(setting: str | None = None) -> str:
@@ -136,13 +144,13 @@ def open_engine(settings: ModelSettings, image: ImageInput | None) -> _native.En
         find_library(settings.library),
         settings.path,
         settings.device,
-        contexts=settings.contexts,
+        contexts=settings.context_count(),
         input_shape=settings.input_shape,
         image_input=image is not None,
         swap_rb=folded.color == "rgb",
         mean=folded.mean,
         scale=folded.scale,
-        properties=options.to_properties(settings.contexts, settings.device),
+        properties=options.to_properties(settings.context_count(), settings.device),
     )
 
 
