@@ -203,11 +203,7 @@ class Runner:
         for stage in (prepare, finish):
             self._stages.append(stage)
             await stage.open()
-        zero_copy = await call_in_thread("zero-copy", executor.zero_copy)
-        self._zero_copy = {
-            tensor: "zero-copy" if bound else "copied by the engine"
-            for tensor, bound in zero_copy.items()
-        }
+        self._zero_copy = await call_in_thread("zero-copy", executor.routes)
         allocations = executor.counters().allocations
         self._allocations = (allocations, allocations)
         return list(self._stages)

@@ -96,6 +96,8 @@ void bind_engines(py::module_& module) {
         .def_property_readonly("contexts", &Engine::context_count);
     bind_simulated(module);
     bind_openvino(module);
+    bind_nnrt(module);
+    bind_mindspore_lite(module);
 }
 
 }  // namespace pipeline::bind

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "core/allocator.hpp"
@@ -26,6 +27,8 @@ public:
     [[nodiscard]] std::chrono::nanoseconds timeout() const noexcept { return limits_.timeout; }
     // Whether every context works on this tensor's blocks in place.
     [[nodiscard]] bool zero_copy(Direction direction, std::size_t index) const;
+    // How the contexts treat this tensor's blocks, in words; the first that is not zero-copy.
+    [[nodiscard]] std::string route(Direction direction, std::size_t index) const;
     [[nodiscard]] Counters counters() const noexcept;
     void trim() noexcept;
 

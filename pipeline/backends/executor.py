@@ -6,7 +6,7 @@ import asyncio
 import functools
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
@@ -150,15 +150,25 @@ class Executor:
 
     def zero_copy(self) -> dict[str, bool]:
         """Whether the engine works on each tensor's block in place. Blocks; see ``ring`` first."""
+        return {
+            name: self._native.zero_copy(direction, index)
+            for name, direction, index in self._tensors()
+        }
+
+    def routes(self) -> dict[str, str]:
+        """The same in words, with the way each tensor takes. Blocks; see ``ring`` first."""
+        return {
+            name: self._native.route(direction, index) for name, direction, index in self._tensors()
+        }
+
+    def _tensors(self) -> Iterator[tuple[str, _native.Direction, int]]:
         both: tuple[tuple[_native.Direction, Sequence[_native.TensorSpec]], ...] = (
             ("input", self.inputs),
             ("output", self.outputs),
         )
-        return {
-            f"{direction} {index} {spec.name!r}": self._native.zero_copy(direction, index)
-            for direction, specs in both
-            for index, spec in enumerate(specs)
-        }
+        for direction, specs in both:
+            for index, spec in enumerate(specs):
+                yield f"{direction} {index} {spec.name!r}", direction, index
 
     async def close(self, timeout: float = 5.0) -> bool:
         """Close the rings, free the driver memory and end the contexts' threads.

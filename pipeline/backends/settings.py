@@ -23,10 +23,12 @@ class ModelSettings(BaseModel):
         "package. Relative paths start at the folder of this file. Only the simulated engine "
         "needs none.",
     )
-    engine: Literal["openvino", "simulated"] = Field(
+    engine: Literal["mindspore_lite", "nnrt", "openvino", "simulated"] = Field(
         default="openvino",
-        description="openvino reads ONNX, IR and TFLite models; simulated is an NPU in software, "
-        "for tests and for trying a configuration without a model.",
+        description="openvino reads ONNX, IR and TFLite models; mindspore_lite reads .ms models; "
+        "nnrt runs offline models and compiled caches on OpenHarmony; "
+        "simulated is an NPU in software, for tests and for trying a configuration without a "
+        "model.",
     )
     device: str = Field(
         default="CPU",
