@@ -26,6 +26,12 @@ void count(const std::string& name, std::int64_t by) {
     counts()[name] += by;
 }
 
+std::int64_t counted(const std::string& name) {
+    const std::lock_guard lock(counts_mutex);
+    const auto found = counts().find(name);
+    return found != counts().end() ? found->second : 0;
+}
+
 void violation(const std::string& what) {
     count("violations");
     std::fprintf(stderr, "MindSpore Lite stand-in: %s\n", what.c_str());
@@ -66,9 +72,8 @@ void Allocator::check_guards(const Block& block) const {
 }
 
 void* Allocator::allocate(std::size_t bytes) {
-    static std::atomic<long> given{0};
     const std::string limit = setting("NO_MEMORY");
-    if (!limit.empty() && given >= std::stol(limit)) return nullptr;
+    if (!limit.empty() && counted("driver_allocations") >= std::stol(limit)) return nullptr;
     const std::lock_guard lock(mutex_);
     for (auto& [base, block] : blocks_) {
         if (block.live || block.bytes != bytes) continue;
@@ -76,7 +81,6 @@ void* Allocator::allocate(std::size_t bytes) {
         count("blocks_live");
         return const_cast<unsigned char*>(base);
     }
-    ++given;
     count("driver_allocations");
     Block block{std::make_unique<unsigned char[]>(bytes + 2 * guard), bytes, true};
     std::memset(block.whole.get(), guard_value, guard);
@@ -126,8 +130,11 @@ std::string Allocator::trouble(const void* data, std::size_t bytes) const {
 }  // namespace standin
 
 extern "C" __attribute__((visibility("default"))) std::int64_t standin_mslite_count(const char* name) {
+    return standin::counted(name);
+}
+
+// What is alive stays counted.
+extern "C" __attribute__((visibility("default"))) void standin_mslite_reset() {
     const std::lock_guard lock(standin::counts_mutex);
-    const auto& all = standin::counts();
-    const auto found = all.find(name);
-    return found != all.end() ? found->second : 0;
+    std::erase_if(standin::counts(), [](const auto& entry) { return !entry.first.ends_with("_live"); });
 }

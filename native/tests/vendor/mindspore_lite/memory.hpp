@@ -14,6 +14,7 @@ namespace standin {
 
 // Figures by name, for the tests: standin_mslite_count("violations").
 void count(const std::string& name, std::int64_t by = 1);
+[[nodiscard]] std::int64_t counted(const std::string& name);
 // A rule of the interface that the caller broke: counted and told on stderr.
 void violation(const std::string& what);
 // Text of a switch from the environment, STANDIN_MSLITE_<name>.

@@ -205,10 +205,8 @@ public:
     Status execute(abi::KernelCallBack before) {
         if (const Status status = check_inputs(); status != ok) return status;
         if (const Status status = check_outputs(); status != ok) return status;
-        static std::atomic<std::uint64_t> runs{0};
-        const std::string number = std::to_string(++runs);
         count("runs");
-        if (listed("FAIL_RUNS", number)) return execute_failure;
+        if (listed("FAIL_RUNS", std::to_string(counted("runs")))) return execute_failure;
         bind_inputs();
         bind_outputs();
         if (before != nullptr && !call(before)) return lite_error;
