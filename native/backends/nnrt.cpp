@@ -2,6 +2,7 @@
 
 #include "backends/nnrt/api.hpp"
 #include "backends/nnrt/context.hpp"
+#include "backends/nnrt/pictures.hpp"
 #include "backends/nnrt/session.hpp"
 #include "core/error.hpp"
 
@@ -11,23 +12,30 @@ namespace {
 
 class NnrtEngine final : public Engine {
 public:
-    explicit NnrtEngine(const NnrtOptions& options) : session_(options) {}
+    explicit NnrtEngine(const NnrtOptions& options)
+        : session_(options),
+          pictures_(make_pictures(session_.tensors.inputs, options.picture)),
+          inputs_(session_.tensors.inputs) {
+        for (std::size_t i = 0; i < inputs_.size(); ++i) {
+            if (pictures_[i]) inputs_[i] = pictures_[i]->slot();
+        }
+    }
 
     [[nodiscard]] std::string_view name() const noexcept override { return "nnrt"; }
     [[nodiscard]] std::string device() const override { return session_.device.describe(); }
     [[nodiscard]] std::size_t context_count() const noexcept override { return session_.options.contexts; }
-    [[nodiscard]] const std::vector<TensorSpec>& inputs() const noexcept override {
-        return session_.tensors.inputs;
-    }
+    [[nodiscard]] const std::vector<TensorSpec>& inputs() const noexcept override { return inputs_; }
     [[nodiscard]] const std::vector<TensorSpec>& outputs() const noexcept override {
         return session_.tensors.outputs;
     }
     [[nodiscard]] std::unique_ptr<EngineContext> open_context(std::size_t /*index*/) override {
-        return nnrt::open_context(session_);
+        return with_pictures(nnrt::open_context(session_), pictures_, session_.tensors.inputs);
     }
 
 private:
     Session session_;
+    const Pictures pictures_;
+    std::vector<TensorSpec> inputs_;  // of the slots
 };
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "backends/picture.hpp"
 #include "core/engine.hpp"
 
 namespace pipeline {
@@ -25,8 +26,10 @@ struct NnrtOptions {
     std::vector<TensorSpec> inputs;
     std::vector<TensorSpec> outputs;
     std::optional<std::vector<std::int64_t>> input_shape;  // of the first input, in the model's own layout
-    std::optional<std::int32_t> performance;               // 0 to 4: none, low, medium, high, extreme
-    std::optional<std::int32_t> priority;                  // 0 to 3: none, low, medium, high
+    // Take each image input (rank 4; 1, 3 or 4 channels) as u8 NHWC whatever the model declares.
+    std::optional<PictureOptions> picture;
+    std::optional<std::int32_t> performance;  // 0 to 4: none, low, medium, high, extreme
+    std::optional<std::int32_t> priority;     // 0 to 3: none, low, medium, high
     std::optional<bool> float16;
     // The runtime unloads a model that rested this long; a run that fails then is tried once more.
     std::chrono::nanoseconds idle = std::chrono::minutes(10);

@@ -144,6 +144,10 @@ class Executor:
         self._check_open()
         return self._native.allocate(direction, index, context)
 
+    def trim(self) -> None:
+        """Hand driver memory that nobody uses back; it is otherwise kept for the next use."""
+        self._native.trim()
+
     def counters(self) -> _native.Counters:
         """Driver allocations, frees and what is live, over all tensors and contexts."""
         return self._native.counters()
