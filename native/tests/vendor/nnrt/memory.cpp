@@ -131,6 +131,7 @@ OH_NN_ReturnCode OH_NNExecutor_Run(OH_NNExecutor* executor) {
     if (wrong.empty()) wrong = problem(state, *executor, false);
     if (!wrong.empty()) return state.misuse("Run: " + wrong);
     if (const auto code = state.begin_run(*executor); code != OH_NN_SUCCESS) return code;
+    state.hold_run(lock);
     std::vector<std::vector<std::int32_t>> in_shapes;
     std::vector<std::vector<std::int32_t>> out_shapes;
     std::vector<const std::byte*> from;

@@ -4,14 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <new>
 #include <sstream>
-#include <string_view>
-#include <thread>
 
 namespace standin {
 namespace {
@@ -94,12 +90,13 @@ void State::read_switches() {
     switches.unload_runs = numbers("UNLOAD_RUNS");
     switches.die_runs = numbers("DIE_RUNS");
     switches.lose_runs = numbers("LOSE_RUNS");
+    switches.hold_runs = numbers("HOLD_RUNS");
     switches.fail_bind = variable("FAIL_BIND");
     switches.silent_output = static_cast<std::int64_t>(number("SILENT_OUTPUT", ~std::uint64_t{0}));
     switches.output_shape = static_cast<std::int32_t>(number("OUTPUT_SHAPE", 0));
-    switches.run_us = number("RUN_US", 0);
     stats.runs = stats.allocations = stats.frees = stats.binds = stats.largest_waste = 0;
     dead = false;
+    holding = true;
 }
 
 OH_NN_ReturnCode State::misuse(const std::string& what, OH_NN_ReturnCode code) {
@@ -159,10 +156,13 @@ OH_NN_ReturnCode State::begin_run(const OH_NNExecutor& executor) {
     return OH_NN_SUCCESS;
 }
 
+void State::hold_run(std::unique_lock<std::mutex>& lock) {
+    if (switches.hold_runs.contains(stats.runs)) released.wait(lock, [this] { return !holding; });
+}
+
 void compute(OH_NNExecutor& executor, const std::vector<std::vector<std::int32_t>>& input_shapes,
              const std::vector<const std::byte*>& inputs, const std::vector<std::byte*>& outputs,
              const std::vector<std::vector<std::int32_t>>& output_shapes, const Switches& switches) {
-    if (switches.run_us > 0) std::this_thread::sleep_for(std::chrono::microseconds(switches.run_us));
     const Model& model = *executor.model;
     std::vector<Bytes> bytes;
     for (std::size_t i = 0; i < inputs.size(); ++i)
@@ -181,6 +181,15 @@ void standin_nnrt_stats(StandinNnrtStats* stats) {
     auto& state = standin::State::get();
     const std::lock_guard lock(state.mutex);
     *stats = state.stats;
+}
+
+void standin_nnrt_release() {
+    auto& state = standin::State::get();
+    {
+        const std::lock_guard lock(state.mutex);
+        state.holding = false;
+    }
+    state.released.notify_all();
 }
 
 const char* standin_nnrt_last_misuse() { return standin::State::get().last_misuse.c_str(); }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -34,6 +35,8 @@ struct StandinNnrtStats {
 
 void standin_nnrt_stats(StandinNnrtStats* stats);
 const char* standin_nnrt_last_misuse();
+// Let a held run go on, and all later ones.
+void standin_nnrt_release();
 // Counters to zero and the switches read anew; what is alive stays.
 void standin_nnrt_reset();
 
@@ -65,10 +68,10 @@ struct Switches {
     std::set<std::uint64_t> unload_runs;
     std::set<std::uint64_t> die_runs;
     std::set<std::uint64_t> lose_runs;
+    std::set<std::uint64_t> hold_runs;
     std::string fail_bind;
     std::int64_t silent_output = -1;
     std::int32_t output_shape = 0;
-    std::uint64_t run_us = 0;
 };
 
 struct State {
@@ -80,6 +83,8 @@ struct State {
     std::set<const void*> alive;   // handles: executors, compilations, descriptions, tensors, memories
     std::uint64_t generation = 1;  // of service and device; what was made before is dead
     bool dead = false;
+    std::condition_variable released;
+    bool holding = true;
 
     static State& get();
     // Each with the lock held.
@@ -91,6 +96,7 @@ struct State {
     void free(Block& block);
     // How the run that now begins is going to end before it computes anything; SUCCESS: it does.
     OH_NN_ReturnCode begin_run(const OH_NNExecutor& executor);
+    void hold_run(std::unique_lock<std::mutex>& lock);
 };
 
 }  // namespace standin

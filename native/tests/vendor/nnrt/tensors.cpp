@@ -227,6 +227,7 @@ OH_NN_ReturnCode OH_NNExecutor_RunSync(OH_NNExecutor* executor, NN_Tensor* input
     if (wrong.empty()) wrong = problem(state, *executor, false, outputs, output_count, seen);
     if (!wrong.empty()) return state.misuse("RunSync: " + wrong);
     if (const auto code = state.begin_run(*executor); code != OH_NN_SUCCESS) return code;
+    state.hold_run(lock);
     std::vector<std::vector<std::int32_t>> in_shapes;
     std::vector<std::vector<std::int32_t>> out_shapes;
     std::vector<const std::byte*> from;
