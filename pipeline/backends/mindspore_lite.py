@@ -42,11 +42,11 @@ class MindSporeLiteOptions(BaseModel):
         default="none", description="Which kind of core the threads are bound to."
     )
     cores: tuple[Annotated[int, Field(ge=0, le=4095)], ...] = Field(
-        default=(), max_length=1024, description="Cores to bind the threads to, instead of affinity."
+        default=(),
+        max_length=1024,
+        description="Cores to bind the threads to, instead of affinity.",
     )
-    fp16: bool = Field(
-        default=False, description="Compute in half precision where the device can."
-    )
+    fp16: bool = Field(default=False, description="Compute in half precision where the device can.")
     performance: Literal["none", "low", "medium", "high", "extreme"] = Field(
         default="none", description="Performance mode of an NNRT device."
     )
