@@ -91,6 +91,7 @@ class Executor:
     def contexts(self) -> int: ...
     def counters(self) -> Counters: ...
     def zero_copy(self, direction: Direction, index: int) -> bool: ...
+    def route(self, direction: Direction, index: int) -> str: ...
     def allocate(self, direction: Direction, index: int, context: int = 0) -> npt.NDArray[Any]: ...
     def import_dmabuf(
         self, index: int, fd: int, offset: int = 0, context: int = 0
@@ -177,3 +178,46 @@ def rknn(
     input_shape: Sequence[int] | None = None,
 ) -> Engine: ...
 def rknn_check_library(library: str) -> None: ...
+def mindspore_lite(
+    library: str,
+    model: str,
+    device: str,
+    *,
+    contexts: int = 1,
+    input_shape: Sequence[int] | None = None,
+    image_input: bool = True,
+    swap_rb: bool = False,
+    mean: Sequence[float] = (),
+    scale: Sequence[float] = (),
+    threads: int = 0,
+    affinity: int = 0,
+    cores: Sequence[int] = (),
+    fp16: bool = False,
+    performance: int = 0,
+    priority: int = 0,
+    frequency: int = 0,
+    cpu_fallback: bool = True,
+    extensions: dict[str, str] = ...,
+) -> Engine: ...
+def mindspore_lite_devices(library: str) -> tuple[str, list[tuple[str, str]]]: ...
+def nnrt(
+    library: str,
+    model: str,
+    device: str,
+    *,
+    contexts: int = 1,
+    input_shape: Sequence[int] | None = None,
+    image_input: bool = True,
+    swap_rb: bool = False,
+    mean: Sequence[float] = (),
+    scale: Sequence[float] = (),
+    inputs: Sequence[TensorSpec] = (),
+    outputs: Sequence[TensorSpec] = (),
+    cache_dir: str = "",
+    cache_version: int = 0,
+    performance: int | None = None,
+    priority: int | None = None,
+    float16: bool | None = None,
+    idle_seconds: float = 600.0,
+) -> Engine: ...
+def nnrt_devices(library: str) -> tuple[str, list[tuple[str, str]]]: ...

@@ -115,7 +115,7 @@ def _check_options(config: Config, document: Document) -> list[Problem]:
     above: problems.Place = ("model", "options")
     found: list[Problem] = []
     model = options_model(settings.engine)
-    if settings.path is None and settings.engine != "simulated":
+    if settings.path is None and not _needs_no_file(settings):
         text = f"missing, but engine {settings.engine} needs a model file"
         found.append(Problem(("model", "path"), text))
     try:
@@ -123,6 +123,11 @@ def _check_options(config: Config, document: Document) -> list[Problem]:
     except ValidationError as error:
         found += problems.from_validation(error, model, settings.options, document.written, above)
     return found
+
+
+def _needs_no_file(settings: ModelSettings) -> bool:
+    from_cache = settings.engine == "nnrt" and "cache_dir" in settings.options
+    return settings.engine == "simulated" or from_cache
 
 
 def _with_option_paths(config: Config, base: Path) -> Config:

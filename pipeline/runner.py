@@ -216,11 +216,7 @@ class Runner:
             self._ring = ring = await executor.ring(self._graph.depth)
         allocations = executor.counters().allocations
         self._allocations = (allocations, allocations)
-        zero_copy = await call_in_thread("zero-copy", executor.zero_copy)
-        self._zero_copy = {
-            tensor: "zero-copy" if bound else "copied by the engine"
-            for tensor, bound in zero_copy.items()
-        }
+        self._zero_copy = await call_in_thread("zero-copy", executor.routes)
         self._notes = executor.notes()
         return executor, ring
 

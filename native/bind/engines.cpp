@@ -152,6 +152,8 @@ void bind_engines(py::module_& module) {
     bind_simulated(module);
     bind_openvino(module);
     bind_rknn(module);
+    bind_nnrt(module);
+    bind_mindspore_lite(module);
 }
 
 }  // namespace pipeline::bind

@@ -78,6 +78,14 @@ void bind_executor(py::module_& module) {
                 return executor.zero_copy(direction, index);
             },
             py::arg("direction"), py::arg("index"))
+        .def(
+            "route",
+            [](const Executor& executor, const std::string& direction_text, std::size_t index) {
+                const Direction direction = parse_direction(direction_text);
+                const py::gil_scoped_release release;
+                return executor.route(direction, index);
+            },
+            py::arg("direction"), py::arg("index"))
         .def("allocate", &allocate, py::arg("direction"), py::arg("index"), py::arg("context") = 0)
         .def("reshape", &Executor::reshape, py::arg("shape"), py::call_guard<py::gil_scoped_release>())
         .def("import_dmabuf", &import_dmabuf, py::arg("index"), py::arg("fd"), py::arg("offset") = 0,

@@ -80,6 +80,10 @@ public:
     [[nodiscard]] virtual bool zero_copy(Direction /*direction*/, std::size_t /*index*/) const {
         return true;
     }
+    // The same in words for the summary: how the tensor's block and the engine come together.
+    [[nodiscard]] virtual std::string route(Direction direction, std::size_t index) const {
+        return zero_copy(direction, index) ? "zero-copy" : "copied by the engine";
+    }
 };
 
 // A loaded model on one device. Shared by its contexts; destroyed after the last of them.

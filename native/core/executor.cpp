@@ -1,6 +1,7 @@
 #include "core/executor.hpp"
 
 #include <string>
+#include <utility>
 
 #include "core/error.hpp"
 
@@ -98,6 +99,23 @@ void Executor::reshape(const std::vector<std::int64_t>& shape) {
         }
     }
     adopt(std::move(*changed));
+}
+
+std::string Executor::route(Direction direction, std::size_t index) const {
+    static_cast<void>(spec(direction, index));
+    std::string route;
+    for (const auto& thread : threads_) {
+        // Shared with the thread, which may come to it after the wait was given up.
+        auto answer = std::make_shared<std::pair<bool, std::string>>();
+        thread->queue()->call(
+            [=](EngineContext& context) {
+                *answer = {context.zero_copy(direction, index), context.route(direction, index)};
+            },
+            limits_.timeout);
+        route = std::move(answer->second);
+        if (!answer->first) break;
+    }
+    return route;
 }
 
 Counters Executor::counters() const noexcept {

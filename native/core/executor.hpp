@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "core/allocator.hpp"
@@ -36,6 +37,8 @@ public:
     void reshape(const std::vector<std::int64_t>& shape);
     // Open rings.
     [[nodiscard]] std::atomic<std::size_t>& rings() noexcept { return rings_; }
+    // How the contexts treat this tensor's blocks, in words; the first that is not zero-copy.
+    [[nodiscard]] std::string route(Direction direction, std::size_t index) const;
     [[nodiscard]] Counters counters() const noexcept;
     void trim() noexcept;
 

@@ -18,6 +18,8 @@ __all__ = ["ENGINES", "Backend", "backend", "options_model"]
 
 # A new engine is one native file, one module here and one line in this table.
 ENGINES = {
+    "mindspore_lite": "pipeline.backends.mindspore_lite",
+    "nnrt": "pipeline.backends.nnrt",
     "openvino": "pipeline.backends.openvino",
     "rknn": "pipeline.backends.rknn",
     "simulated": "pipeline.backends.simulated",

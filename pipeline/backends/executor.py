@@ -6,7 +6,7 @@ import asyncio
 import functools
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
@@ -178,21 +178,35 @@ class Executor:
         else:
             await call_in_thread("reshape", functools.partial(self._native.reshape, shape))
 
+    def trim(self) -> None:
+        """Hand driver memory that nobody uses back; it is otherwise kept for the next use."""
+        self._native.trim()
+
     def counters(self) -> _native.Counters:
         """Driver allocations, frees and what is live, over all tensors and contexts."""
         return self._native.counters()
 
     def zero_copy(self) -> dict[str, bool]:
         """Whether the engine works on each tensor's block in place. Blocks; see ``ring`` first."""
+        return {
+            name: self._native.zero_copy(direction, index)
+            for name, direction, index in self._tensors()
+        }
+
+    def routes(self) -> dict[str, str]:
+        """The same in words, with the way each tensor takes. Blocks; see ``ring`` first."""
+        return {
+            name: self._native.route(direction, index) for name, direction, index in self._tensors()
+        }
+
+    def _tensors(self) -> Iterator[tuple[str, _native.Direction, int]]:
         both: tuple[tuple[_native.Direction, Sequence[_native.TensorSpec]], ...] = (
             ("input", self.inputs),
             ("output", self.outputs),
         )
-        return {
-            f"{direction} {index} {spec.name!r}": self._native.zero_copy(direction, index)
-            for direction, specs in both
-            for index, spec in enumerate(specs)
-        }
+        for direction, specs in both:
+            for index, spec in enumerate(specs):
+                yield f"{direction} {index} {spec.name!r}", direction, index
 
     @property
     def rebinds(self) -> bool:

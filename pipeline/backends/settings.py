@@ -24,11 +24,12 @@ class ModelSettings(BaseModel):
         "package. Relative paths start at the folder of this file. Only the simulated engine "
         "needs none.",
     )
-    engine: Literal["openvino", "rknn", "simulated"] = Field(
+    engine: Literal["mindspore_lite", "nnrt", "openvino", "rknn", "simulated"] = Field(
         default="openvino",
         description="openvino reads ONNX, IR and TFLite models; rknn runs RKNN models on Rockchip "
-        "NPUs; simulated is an NPU in software, "
-        "for tests and for trying a configuration without a model.",
+        "NPUs; nnrt runs offline models and compiled caches on OpenHarmony; mindspore_lite reads "
+        ".ms models; simulated is an NPU in software, for tests and for trying a configuration "
+        "without a model.",
     )
     device: str = Field(
         default="CPU",
