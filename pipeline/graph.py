@@ -8,6 +8,7 @@ from typing import Literal
 from pipeline.channel import Overflow
 from pipeline.settings import Config
 from pipeline.sources import kind_of, overflow_of
+from pipeline.sources.synthetic import synthetic_settings
 
 __all__ = ["Graph", "SinkWiring", "build", "frame_buffers"]
 
@@ -51,7 +52,8 @@ def build(config: Config, *, live: bool | None = None) -> Graph:
     source = config.source
     if live is None:
         kind = kind_of(source)
-        live = kind in ("camera", "stream") or (kind == "synthetic" and source.fps is not None)
+        paced = kind == "synthetic" and synthetic_settings(source).fps is not None
+        live = paced or kind in ("camera", "stream")
     overflow = overflow_of(source, live)
     sinks = tuple(
         SinkWiring(

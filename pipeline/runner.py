@@ -142,7 +142,9 @@ class Runner:
             channel: Channel[Result] = Channel(
                 sink.queue, sink.policy, functools.partial(self._drop_result, sink.name)
             )
-            self._sinks.append(Deliver(f"sink-{sink.name}", make_sink(sink_settings), channel))
+            lost = functools.partial(self._recorder.lost, sink.name)
+            name = f"sink-{sink.name}"
+            self._sinks.append(Deliver(name, make_sink(sink_settings), channel, lost))
             self._outlets.append(Outlet(channel, sink.needs_image))
         self._stages: list[Stage] = [self._capture]
 
@@ -421,8 +423,12 @@ def _at(place: str) -> Iterator[None]:
     except PipelineError as error:
         if str(error).split(".", 1)[0] in Config.model_fields:
             raise
+        if str(error).startswith("options."):
+            raise type(error)(f"model.{error}") from error
         if place == "model":
             place = _MODEL_PLACES.get(type(error), place)
+        if "model.input_shape" in str(error):
+            place = "model.input_shape"
         raise type(error)(f"{place}: {error}") from error
 
 

@@ -119,6 +119,10 @@ class Recorder:
         self.stages["infer"].record(stamps.infer_end - stamps.infer_start)
         self.stages["postprocess"].record(stamps.postprocess_end - stamps.postprocess_start)
 
+    def lost(self, receiver: str) -> None:
+        """A receiver took a result and may not have written it."""
+        self.undelivered[receiver] += 1
+
     @property
     def elapsed_s(self) -> float:
         """From the first frame to the last result, seconds."""

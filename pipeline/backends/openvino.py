@@ -110,7 +110,7 @@ def find_library(setting: str | None = None) -> str:
     """
     if setting is not None:
         if os.sep in setting and not Path(setting).is_file():
-            raise EngineNotInstalledError(f"{setting}: no such library")
+            raise EngineNotInstalledError(f"model.library: {setting}: no such library")
         return setting
     packaged = _packaged_library()
     if packaged is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pipeline.channel import Channel, ChannelClosed
 from pipeline.contracts import Sink, StreamInfo
 from pipeline.results import Result
@@ -11,10 +13,20 @@ __all__ = ["Deliver"]
 
 
 class Deliver(Stage):
-    """Writes results to a sink, on the sink's own thread, until no result is left."""
+    """Writes results to a sink, on the sink's own thread, until no result is left.
 
-    def __init__(self, name: str, sink: Sink, results: Channel[Result]) -> None:
+    ``lost`` is called for a result that was taken and may not have been written.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        sink: Sink,
+        results: Channel[Result],
+        lost: Callable[[], None] = lambda: None,
+    ) -> None:
         super().__init__(name)
+        self._lost = lost
         self._sink = sink
         self._results = results
         self._stream: StreamInfo | None = None
@@ -30,6 +42,9 @@ class Deliver(Stage):
                 result = await self._results.get()
                 try:
                     await self._call(self._sink.write, result)
+                except BaseException:
+                    self._lost()
+                    raise
                 finally:
                     result.release()
         except ChannelClosed:
