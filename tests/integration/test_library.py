@@ -171,9 +171,10 @@ def test_blocking() -> None:
 
 
 async def test_mistakes_in_calling_are_told() -> None:
-    for config in ("camera.yaml", None, []):
+    wrong: list[Any] = ["camera.yaml", None, []]
+    for config in wrong:
         with pytest.raises(ConfigError, match="from_yaml"):
-            Pipeline(config)  # type: ignore[arg-type]
+            Pipeline(config)
     with pytest.raises(ClosedError, match="async with"):
         Pipeline(simulated(3)).run()
     with pytest.raises(ClosedError, match="not open"):
