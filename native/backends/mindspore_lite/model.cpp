@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <filesystem>
 #include <optional>
 #include <utility>
@@ -82,10 +83,10 @@ Model::Model(std::shared_ptr<const Api> api, const MindSporeLiteOptions& options
     build(options);
     read_tensors();
     if (options.input_shape) resize(options);
-    for (const auto direction : {Direction::input, Direction::output}) {
-        auto& specs = direction == Direction::input ? input_specs_ : output_specs_;
-        for (std::size_t i = 0; i < tensors(direction).size(); ++i) specs.push_back(read_spec(direction, i));
-    }
+    for (std::size_t i = 0; i < inputs_.size(); ++i) input_specs_.push_back(read_spec(Direction::input, i));
+    if (options.input_shape) settle();
+    for (std::size_t i = 0; i < outputs_.size(); ++i)
+        output_specs_.push_back(read_spec(Direction::output, i));
 }
 
 void Model::build(const MindSporeLiteOptions& options) {
@@ -120,6 +121,26 @@ void Model::resize(const MindSporeLiteOptions& options) {
     api_->check(status, Errc::model,
                 path_ + ": input 0 cannot have the shape " + shape_text(*options.input_shape));
     read_tensors();  // the old ones are gone
+}
+
+// After a resize, a library may tell the outputs' old shapes until the model has run.
+void Model::settle() {
+    std::vector<Tensor> tensors;
+    std::vector<Handle> handles;
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+        tensors.push_back(make_tensor(Direction::input, i));
+        handles.push_back(tensors.back().handle.get());
+        void* const data = api_->TensorGetMutableData(handles.back());
+        if (data == nullptr) throw Error(Errc::allocation, label(Direction::input, i) + ": no memory");
+        std::memset(data, 0, input_specs_[i].byte_size());
+    }
+    TensorHandleArray outputs{0, nullptr};
+    const Status status =
+        api_->ModelPredict(handle(), {handles.size(), handles.data()}, &outputs, nullptr, nullptr);
+    api_->check(status, Errc::model,
+                path_ + ": cannot run with input 0 of shape " + shape_text(input_specs_[0].shape));
+    has_run_ = true;
+    read_tensors();
 }
 
 std::string Model::label(Direction direction, std::size_t index) const {

@@ -26,6 +26,8 @@ public:
     Model& operator=(const Model&) = delete;
 
     [[nodiscard]] const Api& api() const noexcept { return *api_; }
+    // A model is run by one thread only; one that has run cannot be handed to another.
+    [[nodiscard]] bool has_run() const noexcept { return has_run_; }
     [[nodiscard]] Handle handle() const noexcept { return model_->get(); }
     // The model's own tensors; never destroyed by us.
     [[nodiscard]] const std::vector<Handle>& tensors(Direction direction) const noexcept {
@@ -50,6 +52,7 @@ private:
     void build(const MindSporeLiteOptions& options);
     void resize(const MindSporeLiteOptions& options);
     void read_tensors();
+    void settle();
     [[nodiscard]] TensorSpec read_spec(Direction direction, std::size_t index) const;
 
     const std::shared_ptr<const Api> api_;
@@ -60,6 +63,7 @@ private:
     std::vector<TensorSpec> input_specs_;
     std::vector<TensorSpec> output_specs_;
     AllocatorRegistry allocators_;
+    bool has_run_ = false;
 };
 
 }  // namespace pipeline::mindspore_lite

@@ -142,6 +142,16 @@ struct Model {
     ~Model();
     void make_tensors();
     void drop_tensors();
+
+    // Open extents of outputs are as many as the first input has rows, but known in a run only.
+    void settle() {
+        for (std::size_t j = 0; j < outputs.size(); ++j) {
+            for (auto& extent : network.outputs[j].shape) {
+                if (extent < 0) extent = network.inputs[0].shape[1];
+            }
+            outputs[j]->info = network.outputs[j];
+        }
+    }
 };
 
 // By the pointer handed out, weakly, as the original does; the strong references are the tensors'.
@@ -207,6 +217,7 @@ public:
         if (const Status status = check_outputs(); status != ok) return status;
         count("runs");
         if (listed("FAIL_RUNS", std::to_string(counted("runs")))) return execute_failure;
+        model_.settle();
         bind_inputs();
         bind_outputs();
         if (before != nullptr && !call(before)) return lite_error;
