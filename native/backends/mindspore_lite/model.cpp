@@ -128,11 +128,8 @@ void Model::settle() {
     std::vector<Tensor> tensors;
     std::vector<Handle> handles;
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
-        tensors.push_back(make_tensor(Direction::input, i));
+        tensors.push_back(make_own_tensor(Direction::input, i));
         handles.push_back(tensors.back().handle.get());
-        void* const data = api_->TensorGetMutableData(handles.back());
-        if (data == nullptr) throw Error(Errc::allocation, label(Direction::input, i) + ": no memory");
-        std::memset(data, 0, input_specs_[i].byte_size());
     }
     TensorHandleArray outputs{0, nullptr};
     const Status status =
@@ -192,22 +189,42 @@ bool Model::same_allocator(Handle tensor, Direction direction, std::size_t index
 Tensor Model::make_tensor(Direction direction, std::size_t index) {
     const TensorSpec& spec = specs(direction)[index];
     const Handle like = tensors(direction)[index];
-    const std::string place = label(direction, index);
     Tensor tensor;
     tensor.handle = Owned(api_->TensorCreate(spec.name.c_str(), api_->TensorGetDataType(like),
                                              spec.shape.data(), spec.shape.size(), nullptr, 0),
                           api_->TensorDestroy);
     const Handle handle = tensor.handle.get();
-    if (handle == nullptr) throw Error(Errc::allocation, place + ": MindSpore Lite cannot make a tensor");
+    if (handle == nullptr) throw Error(Errc::allocation, "MindSpore Lite cannot make a tensor");
     api_->TensorSetFormat(handle, api_->TensorGetFormat(like));
     const Handle own = allocator(direction, index);
     // A tensor that came with memory keeps it: an allocator must never free what it did not give.
-    if (own == nullptr || api_->TensorGetData(handle) != nullptr) return tensor;
-    if (!allocators_.contains(own)) allocators_.add(own, model_, place);
-    tensor.owner = allocators_.require(own, place);
-    api_->check(api_->TensorSetAllocator(handle, own), Errc::allocation,
-                place + ": the model's allocator is refused");
+    if (own != nullptr && api_->TensorGetData(handle) == nullptr) {
+        constexpr std::string_view place = "the model's allocator";
+        if (!allocators_.contains(own)) allocators_.add(own, model_, place);
+        tensor.owner = allocators_.require(own, place);
+        api_->check(api_->TensorSetAllocator(handle, own), Errc::allocation,
+                    "the model's allocator is refused");
+    }
+    tensor.data = provide(handle, spec.byte_size());
     return tensor;
+}
+
+Tensor Model::make_own_tensor(Direction direction, std::size_t index) {
+    try {
+        return make_tensor(direction, index);
+    } catch (const Error& error) {
+        throw Error(error.code(), label(direction, index) + ": " + error.what());
+    }
+}
+
+std::byte* Model::provide(Handle tensor, std::size_t bytes) const {
+    const std::string needed = std::to_string(bytes) + " bytes needed, MindSpore Lite gives ";
+    void* const data = api_->TensorGetMutableData(tensor);
+    if (data == nullptr) throw Error(Errc::allocation, needed + "none");
+    const std::size_t size = api_->TensorGetDataSize(tensor);
+    if (size != bytes) throw Error(Errc::allocation, needed + std::to_string(size));
+    std::memset(data, 0, bytes);
+    return static_cast<std::byte*>(data);
 }
 
 }  // namespace pipeline::mindspore_lite

@@ -390,6 +390,18 @@ std::vector<Device> devices() {
 }
 #endif
 
+// Memory must not go while an output of a model still points to it: the next run would write there.
+void check_unreferenced(const Tensor& tensor) {
+    const std::lock_guard lock(handles_mutex);
+    for (const auto& [other, kind] : handles()) {
+        if (tensor.data == nullptr || std::strcmp(kind, "tensor") != 0) continue;
+        const auto& holder = *static_cast<Tensor*>(other);
+        if (holder.of_model && !holder.own && holder.data == tensor.data) {
+            violation("memory is freed that output " + holder.info.name + " of a model points to");
+        }
+    }
+}
+
 Tensor* tensor_of(Handle handle, const char* caller) { return as<Tensor>(handle, "tensor", caller); }
 
 }  // namespace
@@ -496,6 +508,7 @@ STANDIN(void, TensorDestroy)(Handle* handle) {
         violation("a tensor of a model is destroyed by the caller");
         return;
     }
+    check_unreferenced(*tensor);
     delete untrack<Tensor>(handle, "tensor", "TensorDestroy");
 }
 STANDIN(const char*, TensorGetName)(Handle handle) {
