@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["NATIVE", "NoCompilerError", "build_library"]
+__all__ = ["NATIVE", "NoCompilerError", "build_library", "compiler", "scratch"]
 
 NATIVE = Path(__file__).parents[1] / "native"
 
@@ -21,14 +21,16 @@ class NoCompilerError(Exception):
 
 
 @functools.cache
-def _folder() -> Path:
+def scratch() -> Path:
+    """A folder that goes when the tests end."""
     folder = tempfile.mkdtemp(prefix="standins-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return Path(folder)
 
 
 @functools.cache
-def _compiler() -> str:
+def compiler() -> str:
+    """The C++ compiler. NoCompilerError."""
     for name in filter(None, (os.environ.get("CXX"), "c++", "g++", "clang++")):
         if (found := shutil.which(name)) is not None:
             return found
@@ -48,11 +50,11 @@ def build_library(
     ``needs`` are libraries that it depends on and finds beside itself, as a vendor's do.
     NoCompilerError where nothing can be compiled.
     """
-    target = _folder() / folder / name
+    target = scratch() / folder / name
     if target.exists():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
-    command = [_compiler(), "-std=c++20", "-O1", "-fPIC", "-shared", "-pthread", f"-I{NATIVE}"]
+    command = [compiler(), "-std=c++20", "-O1", "-fPIC", "-shared", "-pthread", f"-I{NATIVE}"]
     command += [f"-D{define}" for define in defines]
     command += [str(NATIVE / source) for source in sources]
     command += ["-Wl,--no-as-needed", *map(str, needs), "-Wl,-rpath,$ORIGIN"]

@@ -23,6 +23,7 @@ public:
         for (std::size_t i = 0; i < inputs_.size(); ++i) {
             if (pictures_[i]) inputs_[i] = pictures_[i]->slot();
         }
+        if (first_->has_run()) first_.reset();
     }
 
     [[nodiscard]] std::string_view name() const noexcept override { return "mindspore_lite"; }

@@ -248,13 +248,15 @@ void pictures_are_converted(Bench& bench) {
 }
 
 void an_open_shape_is_filled_in(Bench& bench) {
-    bench.write("mindspore-lite-standin\ninput image uint8 NHWC 1 -1 -1 3\noutput sums float32 NCHW 1 3\n");
+    bench.write("mindspore-lite-standin\ninput image uint8 NHWC 1 -1 -1 3\noutput sums float32 NCHW 1 -1\n");
     auto options = bench.options();
     CHECK_THROWS(open_mindspore_lite(options), Errc::model, "input 0 'image' has the open shape [1,?,?,3]");
     options.input_shape = std::vector<std::int64_t>{1, 6, 8, 3};
     {
         auto executor = Bench::open(options);
         CHECK((executor->spec(Direction::input, 0).shape == std::vector<std::int64_t>{1, 6, 8, 3}));
+        // The library tells it after a run only.
+        CHECK((executor->spec(Direction::output, 0).shape == std::vector<std::int64_t>{1, 6}));
         auto ring = Ring::create(executor, 2, true);
         close(executor, ring);
     }
@@ -518,8 +520,7 @@ void fault_15_only_the_base_of_a_live_block_is_bound(Bench& bench) {
     const auto extra = context->allocate(Direction::output, 0, 40);
     context->release(Direction::output, 0, extra);
     refused(0, extra, "output 0 'scores': the memory bound is no block");
-    CHECK_THROWS(context->allocate(Direction::output, 0, 41), Errc::allocation,
-                 "output 0 'scores': 41 bytes");
+    CHECK_THROWS(context->allocate(Direction::output, 0, 41), Errc::allocation, "41 bytes asked for");
     context->run({blocks.inputs, blocks.outputs});
 }
 

@@ -114,7 +114,7 @@ def open_engine(settings: ModelSettings, image: ImageInput | None) -> _native.En
         find_library(settings.library),
         settings.path,
         settings.device,
-        contexts=settings.contexts,
+        contexts=settings.context_count(),
         input_shape=settings.input_shape,
         image_input=image is not None,
         swap_rb=folded.color == "rgb",

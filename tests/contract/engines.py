@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipeline import EngineNotInstalledError, Executor
 from pipeline.backends import backend
 from pipeline.locate import resolve
 from pipeline.opening import Opening
+
+if TYPE_CHECKING:
+    from tests.contract.mslite_cases import MSLITE_LIBRARIES, mslite_library, open_mslite
+    from tests.contract.nnrt_cases import nnrt_library, open_nnrt
+else:
+    from mslite_cases import MSLITE_LIBRARIES, mslite_library, open_mslite
+    from nnrt_cases import nnrt_library, open_nnrt
 
 __all__ = ["ENGINES", "EngineCase"]
 
@@ -29,11 +37,12 @@ class EngineCase:
     engine: str
     open: Callable[..., Opening[Executor]]
     tolerance: float = 0.0
+    library: Callable[[], str | None] = lambda: None
 
     def missing(self) -> str | None:
         """Why it cannot be tried on this machine."""
         try:
-            backend(self.engine).list_devices(None)
+            backend(self.engine).list_devices(self.library())
         except EngineNotInstalledError as error:
             return str(error)
         return None
@@ -88,4 +97,23 @@ ENGINES = (
     EngineCase("openvino", "openvino", _openvino, tolerance=1e-5),
     EngineCase("simulated", "simulated", _simulated),
     EngineCase("simulated-padded", "simulated", _padded_rows),
+    *(
+        EngineCase(
+            f"nnrt-{version}",
+            "nnrt",
+            functools.partial(open_nnrt, version),
+            library=functools.partial(nnrt_library, version),
+        )
+        for version in ("v1", "v2")
+    ),
+    *(
+        EngineCase(
+            f"mindspore_lite-{library}",
+            "mindspore_lite",
+            functools.partial(open_mslite, library),
+            tolerance=1e-5 if library == "real" else 0.0,
+            library=functools.partial(mslite_library, library),
+        )
+        for library in MSLITE_LIBRARIES
+    ),
 )

@@ -48,10 +48,9 @@ public:
     Context(std::unique_ptr<Model> model, Pictures pictures)
         : model_(std::move(model)), api_(model_->api()), pictures_(std::move(pictures)), outputs_(*model_) {
         for (std::size_t i = 0; i < pictures_.size(); ++i) {
-            Staging staging;
+            Tensor staging;
             if (pictures_[i] && pictures_[i]->converts()) {
-                staging.tensor = model_->make_tensor(Direction::input, i);
-                staging.data = tensor_data(staging.tensor, Direction::input, i);
+                staging = model_->make_own_tensor(Direction::input, i);
             }
             staging_.push_back(std::move(staging));
         }
@@ -71,8 +70,7 @@ public:
         const std::size_t given =
             staged ? pictures_[index]->slot().byte_size() : model_->specs(direction).at(index).byte_size();
         if (bytes > given) {
-            throw Error(Errc::allocation, model_->label(direction, index) + ": " + std::to_string(bytes) +
-                                              " bytes asked for, MindSpore Lite gives " +
+            throw Error(Errc::allocation, std::to_string(bytes) + " bytes asked for, MindSpore Lite gives " +
                                               std::to_string(given));
         }
         auto block = std::make_unique<Block>();
@@ -84,7 +82,7 @@ public:
             base = block->host.get();
         } else {
             block->tensor = model_->make_tensor(direction, index);
-            base = tensor_data(block->tensor, direction, index);
+            base = block->tensor.data;
         }
         Block* const handle = block.get();
         blocks_.emplace(base, std::move(block));
@@ -104,7 +102,7 @@ public:
                 handles_[i] = tensor_of(request.inputs[i]);
             } else {
                 pictures_[i]->convert(request.inputs[i].base, staging_[i].data);
-                handles_[i] = staging_[i].tensor.handle.get();
+                handles_[i] = staging_[i].handle.get();
             }
         }
         if (!outputs_.chosen()) watch_inputs();  // the first run
@@ -133,26 +131,8 @@ public:
     }
 
 private:
-    // The model's own type, for an input whose slots hold pictures.
-    struct Staging {
-        Tensor tensor;
-        std::byte* data = nullptr;
-    };
-
     [[nodiscard]] bool is_staged(Direction direction, std::size_t index) const {
         return direction == Direction::input && staging_.at(index).data != nullptr;
-    }
-
-    std::byte* tensor_data(const Tensor& tensor, Direction direction, std::size_t index) const {
-        const std::size_t bytes = model_->specs(direction)[index].byte_size();
-        const std::string needed = model_->label(direction, index) + ": " + std::to_string(bytes) +
-                                   " bytes needed, MindSpore Lite gives ";
-        void* const data = api_.TensorGetMutableData(tensor.handle.get());
-        if (data == nullptr) throw Error(Errc::allocation, needed + "none");
-        const std::size_t size = api_.TensorGetDataSize(tensor.handle.get());
-        if (size != bytes) throw Error(Errc::allocation, needed + std::to_string(size));
-        std::memset(data, 0, bytes);
-        return static_cast<std::byte*>(data);
     }
 
     // Only the base of a live block of this very tensor.
@@ -209,7 +189,7 @@ private:
     const Api& api_;
     const Pictures pictures_;
     Outputs outputs_;
-    std::vector<Staging> staging_;
+    std::vector<Tensor> staging_;  // of the model's own type, for inputs whose slots hold pictures
     Blocks blocks_;
     std::vector<Handle> handles_;  // of a run; prepared once, so that a run allocates nothing
     std::vector<bool> seen_;

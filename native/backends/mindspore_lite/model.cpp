@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <filesystem>
 #include <optional>
 #include <utility>
@@ -82,10 +83,10 @@ Model::Model(std::shared_ptr<const Api> api, const MindSporeLiteOptions& options
     build(options);
     read_tensors();
     if (options.input_shape) resize(options);
-    for (const auto direction : {Direction::input, Direction::output}) {
-        auto& specs = direction == Direction::input ? input_specs_ : output_specs_;
-        for (std::size_t i = 0; i < tensors(direction).size(); ++i) specs.push_back(read_spec(direction, i));
-    }
+    for (std::size_t i = 0; i < inputs_.size(); ++i) input_specs_.push_back(read_spec(Direction::input, i));
+    if (options.input_shape) settle();
+    for (std::size_t i = 0; i < outputs_.size(); ++i)
+        output_specs_.push_back(read_spec(Direction::output, i));
 }
 
 void Model::build(const MindSporeLiteOptions& options) {
@@ -120,6 +121,23 @@ void Model::resize(const MindSporeLiteOptions& options) {
     api_->check(status, Errc::model,
                 path_ + ": input 0 cannot have the shape " + shape_text(*options.input_shape));
     read_tensors();  // the old ones are gone
+}
+
+// After a resize, a library may tell the outputs' old shapes until the model has run.
+void Model::settle() {
+    std::vector<Tensor> tensors;
+    std::vector<Handle> handles;
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+        tensors.push_back(make_own_tensor(Direction::input, i));
+        handles.push_back(tensors.back().handle.get());
+    }
+    TensorHandleArray outputs{0, nullptr};
+    const Status status =
+        api_->ModelPredict(handle(), {handles.size(), handles.data()}, &outputs, nullptr, nullptr);
+    api_->check(status, Errc::model,
+                path_ + ": cannot run with input 0 of shape " + shape_text(input_specs_[0].shape));
+    has_run_ = true;
+    read_tensors();
 }
 
 std::string Model::label(Direction direction, std::size_t index) const {
@@ -171,22 +189,42 @@ bool Model::same_allocator(Handle tensor, Direction direction, std::size_t index
 Tensor Model::make_tensor(Direction direction, std::size_t index) {
     const TensorSpec& spec = specs(direction)[index];
     const Handle like = tensors(direction)[index];
-    const std::string place = label(direction, index);
     Tensor tensor;
     tensor.handle = Owned(api_->TensorCreate(spec.name.c_str(), api_->TensorGetDataType(like),
                                              spec.shape.data(), spec.shape.size(), nullptr, 0),
                           api_->TensorDestroy);
     const Handle handle = tensor.handle.get();
-    if (handle == nullptr) throw Error(Errc::allocation, place + ": MindSpore Lite cannot make a tensor");
+    if (handle == nullptr) throw Error(Errc::allocation, "MindSpore Lite cannot make a tensor");
     api_->TensorSetFormat(handle, api_->TensorGetFormat(like));
     const Handle own = allocator(direction, index);
     // A tensor that came with memory keeps it: an allocator must never free what it did not give.
-    if (own == nullptr || api_->TensorGetData(handle) != nullptr) return tensor;
-    if (!allocators_.contains(own)) allocators_.add(own, model_, place);
-    tensor.owner = allocators_.require(own, place);
-    api_->check(api_->TensorSetAllocator(handle, own), Errc::allocation,
-                place + ": the model's allocator is refused");
+    if (own != nullptr && api_->TensorGetData(handle) == nullptr) {
+        constexpr std::string_view place = "the model's allocator";
+        if (!allocators_.contains(own)) allocators_.add(own, model_, place);
+        tensor.owner = allocators_.require(own, place);
+        api_->check(api_->TensorSetAllocator(handle, own), Errc::allocation,
+                    "the model's allocator is refused");
+    }
+    tensor.data = provide(handle, spec.byte_size());
     return tensor;
+}
+
+Tensor Model::make_own_tensor(Direction direction, std::size_t index) {
+    try {
+        return make_tensor(direction, index);
+    } catch (const Error& error) {
+        throw Error(error.code(), label(direction, index) + ": " + error.what());
+    }
+}
+
+std::byte* Model::provide(Handle tensor, std::size_t bytes) const {
+    const std::string needed = std::to_string(bytes) + " bytes needed, MindSpore Lite gives ";
+    void* const data = api_->TensorGetMutableData(tensor);
+    if (data == nullptr) throw Error(Errc::allocation, needed + "none");
+    const std::size_t size = api_->TensorGetDataSize(tensor);
+    if (size != bytes) throw Error(Errc::allocation, needed + std::to_string(size));
+    std::memset(data, 0, bytes);
+    return static_cast<std::byte*>(data);
 }
 
 }  // namespace pipeline::mindspore_lite

@@ -15,6 +15,7 @@ namespace pipeline::mindspore_lite {
 struct Tensor {
     AllocatorRegistry::Owner owner;  // outlives the handle
     Owned handle;
+    std::byte* data = nullptr;
 };
 
 // Belongs to one executor context and is called by its thread only.
@@ -26,6 +27,8 @@ public:
     Model& operator=(const Model&) = delete;
 
     [[nodiscard]] const Api& api() const noexcept { return *api_; }
+    // A model is run by one thread only; one that has run cannot be handed to another.
+    [[nodiscard]] bool has_run() const noexcept { return has_run_; }
     [[nodiscard]] Handle handle() const noexcept { return model_->get(); }
     // The model's own tensors; never destroyed by us.
     [[nodiscard]] const std::vector<Handle>& tensors(Direction direction) const noexcept {
@@ -42,14 +45,18 @@ public:
     [[nodiscard]] Handle allocator(Direction direction, std::size_t index) const;
     // Whether a tensor's memory is of the same allocator as the model's own tensor `index`.
     [[nodiscard]] bool same_allocator(Handle tensor, Direction direction, std::size_t index) const;
-    // A tensor like the model's own, without memory yet, with its allocator where it has one. Throws
-    // Errc::allocation.
+    // A tensor like the model's own, with memory of its allocator where it has one, zeroed. Throws
+    // Errc::allocation; the caller says which tensor.
     [[nodiscard]] Tensor make_tensor(Direction direction, std::size_t index);
+    // The same for our own use: the error says it.
+    [[nodiscard]] Tensor make_own_tensor(Direction direction, std::size_t index);
 
 private:
     void build(const MindSporeLiteOptions& options);
     void resize(const MindSporeLiteOptions& options);
     void read_tensors();
+    void settle();
+    [[nodiscard]] std::byte* provide(Handle tensor, std::size_t bytes) const;
     [[nodiscard]] TensorSpec read_spec(Direction direction, std::size_t index) const;
 
     const std::shared_ptr<const Api> api_;
@@ -60,6 +67,7 @@ private:
     std::vector<TensorSpec> input_specs_;
     std::vector<TensorSpec> output_specs_;
     AllocatorRegistry allocators_;
+    bool has_run_ = false;
 };
 
 }  // namespace pipeline::mindspore_lite

@@ -142,6 +142,16 @@ struct Model {
     ~Model();
     void make_tensors();
     void drop_tensors();
+
+    // Open extents of outputs are as many as the first input has rows, but known in a run only.
+    void settle() {
+        for (std::size_t j = 0; j < outputs.size(); ++j) {
+            for (auto& extent : network.outputs[j].shape) {
+                if (extent < 0) extent = network.inputs[0].shape[1];
+            }
+            outputs[j]->info = network.outputs[j];
+        }
+    }
 };
 
 // By the pointer handed out, weakly, as the original does; the strong references are the tensors'.
@@ -207,6 +217,7 @@ public:
         if (const Status status = check_outputs(); status != ok) return status;
         count("runs");
         if (listed("FAIL_RUNS", std::to_string(counted("runs")))) return execute_failure;
+        model_.settle();
         bind_inputs();
         bind_outputs();
         if (before != nullptr && !call(before)) return lite_error;
@@ -379,6 +390,18 @@ std::vector<Device> devices() {
 }
 #endif
 
+// Memory must not go while an output of a model still points to it: the next run would write there.
+void check_unreferenced(const Tensor& tensor) {
+    const std::lock_guard lock(handles_mutex);
+    for (const auto& [other, kind] : handles()) {
+        if (tensor.data == nullptr || std::strcmp(kind, "tensor") != 0) continue;
+        const auto& holder = *static_cast<Tensor*>(other);
+        if (holder.of_model && !holder.own && holder.data == tensor.data) {
+            violation("memory is freed that output " + holder.info.name + " of a model points to");
+        }
+    }
+}
+
 Tensor* tensor_of(Handle handle, const char* caller) { return as<Tensor>(handle, "tensor", caller); }
 
 }  // namespace
@@ -485,6 +508,7 @@ STANDIN(void, TensorDestroy)(Handle* handle) {
         violation("a tensor of a model is destroyed by the caller");
         return;
     }
+    check_unreferenced(*tensor);
     delete untrack<Tensor>(handle, "tensor", "TensorDestroy");
 }
 STANDIN(const char*, TensorGetName)(Handle handle) {
