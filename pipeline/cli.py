@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
+_SETTING = re.compile(r"(source|model|ring|preprocess|postprocess|sinks)\.[\w.]+: ")
 _MISSING_LIBRARY = re.compile(r"(lib[\w.+-]+\.so[\w.]*): cannot open shared object file")
 
 
@@ -179,7 +180,7 @@ def _finish(
         _say("error: cancelled, what was in flight is lost")
         code = 1
     elif failure is not None:
-        code = _failed(failure, arguments.debug)
+        code = _failed(failure, arguments.debug, arguments.config)
     if stats is not None and arguments.summary is not None:
         try:
             write_json(arguments.summary, summary(stats), "--summary")
@@ -205,13 +206,16 @@ def _stats(pipeline: Pipeline) -> Stats | None:
         return None  # it was never open
 
 
-def _failed(error: BaseException, debug: bool) -> int:
-    """Print what went wrong; the exit code that says so."""
+def _failed(error: BaseException, debug: bool, config: str | None = None) -> int:
+    """Print what went wrong, with the file whose setting is to blame; the exit code for it."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if debug:
         _say("".join(traceback.format_exception(error)).rstrip())
-    for line in _message(error).splitlines() or [type(error).__name__]:
+    message = _message(error)
+    if config is not None and _SETTING.match(message):
+        message = f"{config}: {message}"
+    for line in message.splitlines() or [type(error).__name__]:
         _say(f"error: {line}")
     return error.exit_code if isinstance(error, PipelineError) else 1
 

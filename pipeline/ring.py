@@ -173,6 +173,11 @@ class Ring:
         """Whether ``close`` was called."""
         return self._closed
 
+    @property
+    def running(self) -> int:
+        """Number of slots that are with the engine, even of those released meanwhile."""
+        return sum(slot.state == "submitted" for slot in self.slots())
+
     def slots(self) -> list[SlotInfo]:
         """State and live views of each slot; a forgotten view shows here."""
         return [SlotInfo(*state) for state in self._native.states()]

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import AsyncIterable
+from collections.abc import AsyncIterable, Iterator
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -17,7 +17,13 @@ from pipeline.backends.image import ImageInput
 from pipeline.channel import Channel, ChannelClosed
 from pipeline.clock import Clock, MonotonicClock
 from pipeline.contracts import StreamInfo
-from pipeline.errors import ClosedError
+from pipeline.errors import (
+    ClosedError,
+    DeviceError,
+    EngineNotInstalledError,
+    ModelError,
+    PipelineError,
+)
 from pipeline.frame import Frame
 from pipeline.postprocess import make_postprocess
 from pipeline.preprocess import Preprocessor
@@ -71,6 +77,7 @@ class Runner:
         self._recorder = Recorder()
         self._executor: Executor | None = None
         self._ring: Ring | None = None
+        self._engine: asyncio.Task[tuple[Executor, Ring]] | None = None
         self._allocations = (0, 0)
         self._zero_copy: dict[str, str] = {}
         self._notes: dict[str, str] = {}
@@ -172,65 +179,92 @@ class Runner:
             raise
 
     async def _open_parts(self) -> list[Stage]:
-        frame_format = await self._capture.open()
-        stream = StreamInfo(self._graph.camera, frame_format)
-        for sink in self._sinks:
-            self._stages.append(sink)
-            sink.describe(stream)
-            await sink.open()
-        preprocess = self.config.preprocess
-        # An engine that cannot swap the colours in its graph gets them as its model wants them.
-        folds = backend(self.config.model.engine).FOLDS_IMAGE
-        color = preprocess.color if folds else "bgr"
-        image = ImageInput(color, preprocess.mean, preprocess.scale)
-        self._executor = executor = await Executor.from_settings(self.config.model, image)
-        self._postprocess.open(executor.inputs, executor.outputs)
-        self._ring = ring = await executor.ring(self._graph.depth)
+        with _at("source.uri"):
+            frame_format = await self._capture.open()
+        # Neither loading a model nor allocating can be interrupted: it goes on when this is.
+        self._engine = asyncio.create_task(self._open_engine(), name="open-engine")
+        executor, ring = await asyncio.shield(self._engine)
         clock, recorder = self._clock, self._recorder
-        prepare = Prepare(
-            Preprocessor(preprocess, swap_colors=color != preprocess.color),
-            self._waiting,
-            ring,
-            self._in_flight,
-            clock,
-            recorder,
-        )
-        prepare.fit(frame_format, executor.inputs)
+        preprocessor = Preprocessor(self.config.preprocess, swap_colors=self._swaps_colors())
+        prepare = Prepare(preprocessor, self._waiting, ring, self._in_flight, clock, recorder)
+        with _at("model.path"):
+            prepare.fit(frame_format, executor.inputs)
         names = [spec.name for spec in executor.outputs]
         finish = Finish(self._postprocess, names, self._in_flight, self._outlets, clock, recorder)
         for stage in (prepare, finish):
             self._stages.append(stage)
             await stage.open()
+        # Last, as opening a file empties it: a run that cannot start keeps the results before it.
+        for index, sink in enumerate(self._sinks):
+            self._stages.append(sink)
+            sink.describe(StreamInfo(self._graph.camera, frame_format))
+            with _at(f"sinks.{index}"):
+                await sink.open()
+        return list(self._stages)
+
+    def _swaps_colors(self) -> bool:
+        """Whether preprocessing does what the engine cannot do in its graph."""
+        folds = backend(self.config.model.engine).FOLDS_IMAGE
+        return not folds and self.config.preprocess.color == "rgb"
+
+    async def _open_engine(self) -> tuple[Executor, Ring]:
+        preprocess = self.config.preprocess
+        # An engine that cannot swap the colours gets them as its model wants them.
+        color = "bgr" if self._swaps_colors() else preprocess.color
+        image = ImageInput(color, preprocess.mean, preprocess.scale)
+        with _at("model"):
+            executor = await Executor.from_settings(self.config.model, image)
+        if self._task is None or self._task.done():
+            await executor.close()  # nobody waited for it so long
+            raise ClosedError("pipeline: closed")
+        self._executor = executor
+        with _at("postprocess.kind"):
+            self._postprocess.open(executor.inputs, executor.outputs)
+        with _at("ring.depth"):
+            self._ring = ring = await executor.ring(self._graph.depth)
+        allocations = executor.counters().allocations
+        self._allocations = (allocations, allocations)
         zero_copy = await call_in_thread("zero-copy", executor.zero_copy)
         self._zero_copy = {
             tensor: "zero-copy" if bound else "copied by the engine"
             for tensor, bound in zero_copy.items()
         }
         self._notes = executor.notes()
-        allocations = executor.counters().allocations
-        self._allocations = (allocations, allocations)
-        return list(self._stages)
+        return executor, ring
+
+    async def _engine_settled(self, timeout: float) -> bool:
+        """Whether nothing of the engine is being opened any more."""
+        if self._engine is None:
+            return True
+        done, _ = await asyncio.wait({self._engine}, timeout=timeout)
+        return bool(done)
 
     async def _close_parts(self) -> None:
         timeout = _CANCEL_SECONDS if self._cancelled or self._error else _CLOSE_SECONDS
         self._waiting.clear()
         self._in_flight.clear()
-        closed = await asyncio.gather(
-            *(stage.close(timeout) for stage in self._stages), return_exceptions=True
+        settled, *outcomes = await asyncio.gather(
+            self._engine_settled(timeout),
+            *(stage.close(timeout) for stage in self._stages),
+            return_exceptions=True,
         )
-        for stage, outcome in zip(self._stages, closed, strict=True):
+        for stage, outcome in zip(self._stages, outcomes, strict=True):
             if isinstance(outcome, BaseException):
                 self._note(outcome)
             elif not outcome:
                 self.abandoned.append(stage.name)
         for outlet in self._outlets:
             outlet.channel.clear()
+        if not settled:
+            self.abandoned.append("open-engine")
         if self._ring is not None:
             await self._ring.close()
         if self._executor is not None:
-            self._allocations = (self._allocations[0], self._executor.counters().allocations)
-            if not await self._executor.close(timeout):
-                self.abandoned.append("executor")
+            if self._ring is not None:
+                self._allocations = (self._allocations[0], self._executor.counters().allocations)
+            closed = await self._executor.close(timeout)
+            if not closed and self._ring is not None and self._ring.running:
+                self.abandoned.append("executor")  # else only the program's own arrays are left
 
     # What a program does with it.
 
@@ -311,6 +345,8 @@ class Runner:
         if self._task is None:
             raise ClosedError("pipeline: not open; use it in `async with`")
         if self._program is None:
+            if self._cancelled or self._task.done():
+                raise ClosedError("pipeline: closed")
             if self._go.is_set():
                 raise ClosedError("pipeline: it runs already; begin `async for` before `wait`")
             self._program = Channel(
@@ -373,6 +409,27 @@ class Runner:
     def _drop_result(self, receiver: str, result: Result, cause: str) -> None:
         self._recorder.undelivered[receiver] += 1
         result.release()
+
+
+# Where in the configuration the cause of an engine's error is to be looked for.
+_MODEL_PLACES: dict[type[PipelineError], str] = {
+    ModelError: "model.path",
+    DeviceError: "model.device",
+    EngineNotInstalledError: "model.engine",
+}
+
+
+@contextlib.contextmanager
+def _at(place: str) -> Iterator[None]:
+    """Begin an error's message with its place in the configuration, unless it has one."""
+    try:
+        yield
+    except PipelineError as error:
+        if str(error).split(".", 1)[0] in Config.model_fields:
+            raise
+        if place == "model":
+            place = _MODEL_PLACES.get(type(error), place)
+        raise type(error)(f"{place}: {error}") from error
 
 
 def _first(error: BaseException) -> BaseException:

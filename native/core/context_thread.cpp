@@ -1,7 +1,10 @@
 #include "core/context_thread.hpp"
 
+#include <condition_variable>
 #include <exception>
-#include <future>
+#include <mutex>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "core/error.hpp"
@@ -9,22 +12,65 @@
 namespace pipeline {
 namespace {
 
+// How something on the thread ended, for whoever waits for it. The message is copied, as one shared
+// by reference count would tie the two threads together without a lock.
+class Outcome {
+public:
+    // Runs `action` and keeps what it throws.
+    template <typename Action>
+    void of(Action&& action) noexcept {
+        try {
+            action();
+            settle(std::nullopt, "");
+        } catch (const Error& error) {
+            settle(error.code(), error.what());
+        } catch (const std::exception& error) {
+            settle(Errc::engine, error.what());
+        } catch (...) {
+            settle(Errc::engine, "the engine threw something that is no exception");
+        }
+    }
+
+    // False when it did not end in time; throws what was kept.
+    [[nodiscard]] bool wait(std::optional<std::chrono::nanoseconds> timeout = std::nullopt) {
+        std::unique_lock lock(mutex_);
+        const auto ended = [this] { return ended_; };
+        if (!timeout) {
+            settled_.wait(lock, ended);
+        } else if (!settled_.wait_for(lock, *timeout, ended)) {
+            return false;
+        }
+        if (code_) throw Error(*code_, message_);
+        return true;
+    }
+
+private:
+    void settle(std::optional<Errc> code, const char* message) noexcept {
+        const std::lock_guard lock(mutex_);
+        code_ = code;
+        message_ = message;
+        ended_ = true;
+        settled_.notify_all();  // under the lock: the one who waits may destroy this at once
+    }
+
+    std::mutex mutex_;
+    std::condition_variable settled_;
+    bool ended_ = false;
+    std::optional<Errc> code_;
+    std::string message_;
+};
+
 // A call that its caller may give up waiting for, so it owns all it needs.
 struct Call final : Command {
     explicit Call(std::function<void(EngineContext&)> t) : task(std::move(t)) {}
 
     void execute(EngineContext& context) noexcept override {
         const std::unique_ptr<Call> self(this);
-        try {
-            task(context);
-            done.set_value();
-        } catch (...) {
-            done.set_exception(std::current_exception());
-        }
+        outcome->of([&] { task(context); });
     }
 
     std::function<void(EngineContext&)> task;
-    std::promise<void> done;
+    std::shared_ptr<Outcome> outcome = std::make_shared<Outcome>();
 };
 
 }  // namespace
@@ -55,13 +101,12 @@ bool ContextQueue::try_post(Command& command) noexcept {
 
 void ContextQueue::call(std::function<void(EngineContext&)> task, std::chrono::nanoseconds timeout) {
     auto command = std::make_unique<Call>(std::move(task));
-    auto done = command->done.get_future();
+    const auto outcome = command->outcome;
     if (!try_post(*command)) throw Error(Errc::closed, "executor: closed");
     static_cast<void>(command.release());  // it deletes itself once executed
-    if (done.wait_for(timeout) != std::future_status::ready) {
+    if (!outcome->wait(timeout)) {
         throw Error(Errc::device, "executor: the context does not answer; it is busy or hangs in a run");
     }
-    done.get();
 }
 
 void ContextQueue::block_added() noexcept {
@@ -78,19 +123,12 @@ void ContextQueue::block_removed() noexcept {
 }
 
 ContextThread::ContextThread(std::shared_ptr<Engine> engine, std::size_t index) {
-    std::promise<void> opened;
-    auto ready = opened.get_future();
+    const auto opened = std::make_shared<Outcome>();
     // The thread owns all it touches, so that it can be left behind when the engine hangs.
-    thread_ = std::thread([queue = queue_, engine = std::move(engine), index,
-                           opened = std::move(opened)]() mutable {
+    thread_ = std::thread([queue = queue_, engine = std::move(engine), index, opened]() mutable {
         std::unique_ptr<EngineContext> context;
-        try {
-            context = engine->open_context(index);
-            opened.set_value();
-        } catch (...) {
-            opened.set_exception(std::current_exception());
-            return;
-        }
+        opened->of([&] { context = engine->open_context(index); });
+        if (!context) return;
         std::unique_lock lock(queue->mutex_);
         while (true) {
             queue->changed_.wait(
@@ -114,7 +152,7 @@ ContextThread::ContextThread(std::shared_ptr<Engine> engine, std::size_t index) 
         queue->changed_.notify_all();
     });
     try {
-        ready.get();
+        static_cast<void>(opened->wait());
     } catch (...) {
         thread_.join();
         throw;

@@ -275,7 +275,7 @@ std::vector<Route> Ring::submit(SlotId id, std::span<const UserArray> inputs,
         std::byte* const base = slot.run_inputs[array.index].base;
         for_each_run(executor_->spec(Direction::input, array.index),
                      [&](std::size_t to, std::size_t from, std::size_t bytes) {
-                         std::memcpy(base + to, array.data + (array.driver_strides ? to : from), bytes);
+                         std::memcpy(base + to, array.data + (array.padded ? to : from), bytes);
                      });
     }
     executor_->queue(slot.context)->post(slot);
@@ -293,7 +293,7 @@ void Ring::finish(Slot& slot, std::optional<Error> error, RunTimes times) noexce
     slot.state = SlotState::done;
     if (!slot.released && !closed_) {
         finished_.push_back(&slot);
-        notifier_.signal();
+        notifier_->signal();
     }
     settle(slot, garbage);
 }
@@ -307,7 +307,7 @@ void Ring::settle(Slot& slot, std::vector<BlockRef>& garbage) noexcept {
         ++slot.generation;
         if (want_free_ && !closed_) {
             want_free_ = false;
-            notifier_.signal();
+            notifier_->signal();
         }
     }
     if (closed_) {
@@ -320,7 +320,7 @@ void Ring::settle(Slot& slot, std::vector<BlockRef>& garbage) noexcept {
 
 std::vector<Completion> Ring::drain() {
     const std::lock_guard lock(mutex_);
-    notifier_.clear();
+    if (notifier_) notifier_->clear();
     std::vector<Completion> result;
     result.reserve(finished_.size());
     for (Slot* const slot : finished_) {
@@ -383,8 +383,13 @@ void Ring::copy_output(SlotId id, const UserArray& target) {
         check_arrays(checked(id), Direction::output, {&target, 1});
     }
     for_each_run(source->spec(), [&](std::size_t from, std::size_t to, std::size_t bytes) {
-        std::memcpy(target.data + (target.driver_strides ? from : to), source->data() + from, bytes);
+        std::memcpy(target.data + (target.padded ? from : to), source->data() + from, bytes);
     });
+}
+
+int Ring::fd() const noexcept {
+    const std::lock_guard lock(mutex_);
+    return notifier_ ? notifier_->fd() : -1;
 }
 
 void Ring::want_free() noexcept {
@@ -394,7 +399,7 @@ void Ring::want_free() noexcept {
                                  [](const auto& slot) { return slot->state == SlotState::free; });
     if (any && !closed_) {
         want_free_ = false;
-        notifier_.signal();
+        notifier_->signal();
     }
 }
 
@@ -472,6 +477,7 @@ void Ring::shut(std::vector<BlockRef>& garbage) noexcept {
     if (closed_) return;
     closed_ = true;
     --executor_->rings();
+    notifier_.reset();  // whoever closes may keep the ring for long, and needs its descriptor no more
     finished_.clear();
     for (const auto& slot : slots_) settle(*slot, garbage);
 }

@@ -29,12 +29,12 @@ enum class Route {
     copied,  // the caller's memory, of any other kind: through the slot's block
 };
 
-// A caller's array for tensor `index`: contiguous, or with the strides of the tensor's driver memory.
+// A caller's array for tensor `index`.
 struct UserArray {
     std::size_t index = 0;
     std::byte* data = nullptr;
-    std::size_t bytes = 0;  // of the values
-    bool driver_strides = false;
+    std::size_t bytes = 0;  // of its values
+    bool padded = false;    // its rows are as far apart as in driver memory, else it is dense
 };
 
 // One acquisition of a slot. A later one has another generation, so an old handle is refused.
@@ -96,7 +96,8 @@ public:
     [[nodiscard]] std::size_t depth() const noexcept { return slots_.size(); }
     [[nodiscard]] const std::shared_ptr<Executor>& executor() const noexcept { return executor_; }
     // Readable when there are completions to drain or, once asked for, a slot became free.
-    [[nodiscard]] int fd() const noexcept { return notifier_.fd(); }
+    // -1 once the ring is closed.
+    [[nodiscard]] int fd() const noexcept;
     void want_free() noexcept;
 
     // A free slot on the least busy context, now `filling`; nothing when all are taken.
@@ -145,7 +146,7 @@ private:
     void drop_view(std::size_t slot) noexcept;
 
     const std::shared_ptr<Executor> executor_;
-    const Notifier notifier_;
+    std::optional<Notifier> notifier_{std::in_place};  // until the ring is closed
     mutable std::mutex mutex_;
     std::vector<std::unique_ptr<Slot>> slots_;
     std::vector<Slot*> finished_;

@@ -19,7 +19,7 @@ class _SinkBase(BaseModel):
         "for the pipeline, else drop_newest.",
     )
     queue: int = Field(
-        default=8, ge=1, le=1024, description="Number of results that may wait for this sink."
+        default=4, ge=1, le=1024, description="Number of results that may wait for this sink."
     )
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import stat
-import threading
 
 import cv2
 
 from pipeline.clock import Clock
 from pipeline.errors import SourceError
-from pipeline.frame import FrameFormat, Image
-from pipeline.sources.capture import Capture
+from pipeline.frame import FrameFormat
+from pipeline.sources.capture import Capture, CaptureReader
 from pipeline.sources.settings import SourceSettings
 
 __all__ = ["CameraReader"]
@@ -20,7 +19,7 @@ __all__ = ["CameraReader"]
 _log = logging.getLogger(__name__)
 
 
-class CameraReader:
+class CameraReader(CaptureReader):
     """Frames of one camera, stamped when they arrived; implements ``Reader``.
 
     Width, height and rate are asked for; the camera may choose others, which is logged, and
@@ -32,15 +31,13 @@ class CameraReader:
     def __init__(self, settings: SourceSettings, clock: Clock) -> None:
         uri = settings.uri
         self._device = f"/dev/video{uri}" if isinstance(uri, int) else uri
-        self._where = f"camera {self._device}"
+        super().__init__(f"camera {self._device}")
         self._clock = clock
         self._asked = {
             cv2.CAP_PROP_FRAME_WIDTH: settings.width,
             cv2.CAP_PROP_FRAME_HEIGHT: settings.height,
             cv2.CAP_PROP_FPS: settings.fps,
         }
-        self._stop = threading.Event()
-        self._capture: Capture | None = None
 
     def open(self) -> FrameFormat:
         """Open the device. SourceError when it is absent, busy, forbidden or no camera."""
@@ -69,25 +66,6 @@ class CameraReader:
         if self._stop.is_set():
             return None
         raise SourceError(f"{self._where}: no frame comes any more (unplugged, busy or hung)")
-
-    def retrieve(self, buffer: Image) -> None:
-        """Write the grabbed frame into ``buffer``, uint8 BGR of the format's size."""
-        self._opened().retrieve(buffer)
-
-    def interrupt(self) -> None:
-        """Make ``grab`` return None from now on, once its read returns."""
-        self._stop.set()
-
-    def close(self) -> None:
-        """Give the device back."""
-        if self._capture is not None:
-            self._capture.close()
-            self._capture = None
-
-    def _opened(self) -> Capture:
-        if self._capture is None:
-            raise SourceError(f"{self._where}: not open")
-        return self._capture
 
     def _check_device(self) -> None:
         try:

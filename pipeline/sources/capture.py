@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import threading
 from collections.abc import Sequence
 from typing import cast
 
@@ -14,7 +15,7 @@ from pipeline.errors import SourceError
 from pipeline.frame import FrameFormat, Image
 from pipeline.videoio import error_line, mute_ffmpeg, quiet_opencv, unmute_ffmpeg
 
-__all__ = ["Capture", "deliver"]
+__all__ = ["Capture", "CaptureReader", "deliver"]
 
 _log = logging.getLogger(__name__)
 
@@ -116,3 +117,31 @@ class Capture:
             if hasattr(self, "_capture"):
                 self._capture.release()
             unmute_ffmpeg()
+
+
+class CaptureReader:
+    """What the readers on a ``Capture`` have in common; they give ``open`` and ``grab``."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._stop = threading.Event()
+        self._capture: Capture | None = None
+
+    def retrieve(self, buffer: Image) -> None:
+        """Write the grabbed frame into ``buffer``, uint8 BGR of the format's size."""
+        self._opened().retrieve(buffer)
+
+    def interrupt(self) -> None:
+        """Make ``grab`` return None from now on, once a read that waits returns."""
+        self._stop.set()
+
+    def close(self) -> None:
+        """Free the capture."""
+        if self._capture is not None:
+            self._capture.close()
+            self._capture = None
+
+    def _opened(self) -> Capture:
+        if self._capture is None:
+            raise SourceError(f"{self._where}: not open")
+        return self._capture

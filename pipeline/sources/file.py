@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 
 import cv2
 
 from pipeline.clock import Clock
 from pipeline.errors import SourceError
-from pipeline.frame import FrameFormat, Image
+from pipeline.frame import FrameFormat
 from pipeline.locate import redact
-from pipeline.sources.capture import Capture
+from pipeline.sources.capture import Capture, CaptureReader
 from pipeline.sources.containers import Container, inspect
 from pipeline.sources.pace import Pace
 from pipeline.sources.settings import SourceSettings
@@ -29,7 +28,7 @@ _MOST_GRABS = 1000
 _TOLERATED_SHARE = 0.1
 
 
-class FileReader:
+class FileReader(CaptureReader):
     """Frames of one video file, implementing ``Reader``.
 
     Stamps are when a frame was read or, with ``realtime``, when it was due by the file's own
@@ -43,13 +42,11 @@ class FileReader:
 
     def __init__(self, settings: SourceSettings, clock: Clock) -> None:
         self._path = str(settings.uri)
-        self._where = redact(self._path)
+        super().__init__(redact(self._path))
         self._clock = clock
         self._loop = settings.loop
         self._realtime = settings.realtime
         self._fps = settings.fps
-        self._stop = threading.Event()
-        self._capture: Capture | None = None
         self._pace: Pace | None = None
         self._container = Container()
         self._declared = 0
@@ -92,29 +89,10 @@ class FileReader:
             capture = self._capture = self._open_capture()
         return None
 
-    def retrieve(self, buffer: Image) -> None:
-        """Write the grabbed frame into ``buffer``, uint8 BGR of the format's size."""
-        self._opened().retrieve(buffer)
-
-    def interrupt(self) -> None:
-        """Make ``grab`` return None from now on."""
-        self._stop.set()
-
-    def close(self) -> None:
-        """Free the decoder."""
-        if self._capture is not None:
-            self._capture.close()
-            self._capture = None
-
     @property
     def copies(self) -> int:
         """Frames that OpenCV did not decode straight into the frame buffer."""
         return 0 if self._capture is None else self._capture.copies
-
-    def _opened(self) -> Capture:
-        if self._capture is None:
-            raise SourceError(f"{self._where}: not open")
-        return self._capture
 
     def _check_file(self) -> None:
         if not os.path.exists(self._path):

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import threading
-
 import cv2
 
 from pipeline.clock import Clock
 from pipeline.errors import SourceError
-from pipeline.frame import FrameFormat, Image
+from pipeline.frame import FrameFormat
 from pipeline.locate import redact
-from pipeline.sources.capture import Capture
+from pipeline.sources.capture import Capture, CaptureReader
 from pipeline.sources.settings import SourceSettings
 from pipeline.videoio import ffmpeg_backend
 
 __all__ = ["StreamReader"]
 
 
-class StreamReader:
+class StreamReader(CaptureReader):
     """Frames of one stream, stamped when they arrived; implements ``Reader``.
 
     A stream that stops is a SourceError, unless it is a file of a declared length that was
@@ -36,11 +34,9 @@ class StreamReader:
         read_seconds: float = 5.0,
     ) -> None:
         self._url = str(settings.uri)
-        self._where = redact(self._url)
+        super().__init__(redact(self._url))
         self._clock = clock
         self._timeouts = (open_seconds, read_seconds)
-        self._stop = threading.Event()
-        self._capture: Capture | None = None
         self._declared = 0
         self._delivered = 0
 
@@ -82,22 +78,3 @@ class StreamReader:
             f"{self._where}: the stream stopped after {self._delivered} frames (ended, or "
             f"nothing came for {self._timeouts[1]:g} s)"
         )
-
-    def retrieve(self, buffer: Image) -> None:
-        """Write the grabbed frame into ``buffer``, uint8 BGR of the format's size."""
-        self._opened().retrieve(buffer)
-
-    def interrupt(self) -> None:
-        """Make ``grab`` return None from now on, once its read returns."""
-        self._stop.set()
-
-    def close(self) -> None:
-        """Disconnect."""
-        if self._capture is not None:
-            self._capture.close()
-            self._capture = None
-
-    def _opened(self) -> Capture:
-        if self._capture is None:
-            raise SourceError(f"{self._where}: not open")
-        return self._capture

@@ -16,6 +16,8 @@ from pipeline.stats import Recorder
 
 __all__ = ["Capture", "CaptureSettings"]
 
+_GIVEN_UP_SECONDS = 0.5
+
 
 @dataclass(frozen=True)
 class CaptureSettings:
@@ -75,6 +77,10 @@ class Capture(Stage):
         if self._reading is not None and not self._reading.done():
             self._given_up = True
             self._reading.cancel()
+
+    async def close(self, timeout: float) -> bool:
+        """As for every stage; a read that was given up has had its time already."""
+        return await super().close(min(timeout, _GIVEN_UP_SECONDS) if self._given_up else timeout)
 
     async def run(self) -> None:
         """Fill the channel, then close it; cancelling closes it at once.

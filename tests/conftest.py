@@ -1,0 +1,108 @@
+"""What all tests share: both event loops, waiting for conditions, and a watchdog for hangs."""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import os
+import re
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+Until = Callable[[Callable[[], bool]], Awaitable[None]]
+
+HANG_SECONDS = 300.0  # no single test takes as long, not even under a sanitizer
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "both_loops: run on asyncio's own loop and on uvloop")
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    factories: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
+        "asyncio": asyncio.new_event_loop
+    }
+    if item.get_closest_marker("both_loops") is not None:
+        try:
+            import uvloop
+        except ImportError:  # it exists for CPython only
+            return factories
+        factories["uvloop"] = uvloop.new_event_loop
+    return factories
+
+
+@pytest.fixture(autouse=True)
+def _watchdog() -> Iterator[None]:
+    """A test that hangs ends the run with a traceback of every thread."""
+    faulthandler.dump_traceback_later(HANG_SECONDS, exit=True, file=2)
+    yield
+    faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.fixture
+def until() -> Until:
+    """``await until(condition)``: look at it again and again; TimeoutError when it hangs."""
+
+    async def wait(condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(60):
+            while not condition():  # noqa: ASYNC110 - whatever it is about has no event
+                await asyncio.sleep(0.002)
+
+    return wait
+
+
+@pytest.fixture(scope="session")
+def _warm() -> None:
+    """What libraries start once and keep for ever is there before anything is counted."""
+    from pipeline import Pipeline
+
+    Pipeline(
+        {
+            "source": {"uri": "synthetic:", "width": 64, "height": 48, "frames": 3},
+            "model": {"engine": "simulated", "input_shape": [1, 96, 96, 3]},
+        }
+    ).run()
+
+
+@pytest.fixture
+def no_leak(_warm: None) -> Iterator[None]:
+    """The process has no more threads and descriptors after the test than before."""
+    before = resources()
+    yield
+    deadline = time.monotonic() + 30
+    while (leaked := resources() - before) and time.monotonic() < deadline:
+        time.sleep(0.01)  # a thread that was left behind may be about to end
+    assert not leaked
+
+
+def resources() -> Counter[str]:
+    """Threads by name, and what the open descriptors are of, without numbers of their own."""
+    threads = (_read(Path("/proc/self/task") / task / "comm") for task in _list("task"))
+    files = (_link(Path("/proc/self/fd") / number) for number in _list("fd"))
+    found = Counter([*(f"thread {name}" for name in threads), *files])
+    del found[""], found["thread "]
+    return found
+
+
+def _list(folder: str) -> list[str]:
+    return os.listdir(f"/proc/self/{folder}")
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:  # it has just ended
+        return ""
+
+
+def _link(path: Path) -> str:
+    try:
+        return re.sub(r"\d+", "", os.readlink(path))
+    except OSError:
+        return ""

