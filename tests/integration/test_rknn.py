@@ -335,7 +335,7 @@ def test_without_a_library(tmp_path: Path, tiny: Model) -> None:
     ended = _command(tmp_path, RKNN_MODEL=str(tmp_path / "tiny.rknn"))
     assert ended.returncode == 4
     assert "Traceback" not in ended.stderr
-    assert "error: Rockchip's runtime is not installed: put librknnrt.so" in ended.stderr
+    assert "Rockchip's runtime is not installed: put librknnrt.so" in ended.stderr
 
 
 def test_colours_are_swapped_for_the_model(tmp_path: Path, tiny: Model, standin: Standin) -> None:
