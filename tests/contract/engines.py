@@ -16,9 +16,11 @@ from pipeline.opening import Opening
 if TYPE_CHECKING:
     from tests.contract.mslite_cases import MSLITE_LIBRARIES, mslite_library, open_mslite
     from tests.contract.nnrt_cases import nnrt_library, open_nnrt
+    from tests.contract.rknn_cases import open_rknn, rknn_library
 else:
     from mslite_cases import MSLITE_LIBRARIES, mslite_library, open_mslite
     from nnrt_cases import nnrt_library, open_nnrt
+    from rknn_cases import open_rknn, rknn_library
 
 __all__ = ["ENGINES", "EngineCase"]
 
@@ -93,6 +95,11 @@ def _padded_rows(*, contexts: int = 1, memory_limit: int = 1 << 30) -> Opening[E
     return Opening(make)
 
 
+RKNN_OPTIONS: dict[str, dict[str, Any]] = {
+    "rebind": {"binding": "rebind"},
+    "general": {"mode": "general"},
+}
+
 ENGINES = (
     EngineCase("openvino", "openvino", _openvino, tolerance=1e-5),
     EngineCase("simulated", "simulated", _simulated),
@@ -105,6 +112,12 @@ ENGINES = (
             library=functools.partial(nnrt_library, version),
         )
         for version in ("v1", "v2")
+    ),
+    *(
+        EngineCase(
+            f"rknn-{name}", "rknn", functools.partial(open_rknn, options), library=rknn_library
+        )
+        for name, options in RKNN_OPTIONS.items()
     ),
     *(
         EngineCase(
