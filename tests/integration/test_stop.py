@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 import pipeline.runner
-from pipeline import ClosedError, Pipeline, Result
+from pipeline import ClosedError, Pipeline, Result, SinkError, SourceError
 from pipeline.contracts import StreamInfo
 from pipeline.frame import FrameFormat, Image
 
@@ -587,17 +587,22 @@ def launched(folder: Path, text: str) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def finish(process: subprocess.Popen[str], signals: list[signal.Signals]) -> str:
-    """Send the signals, the second once the first was heard; what was said on stderr."""
+def finish(process: subprocess.Popen[str], signals: list[signal.Signals], code: int) -> str:
+    """Send the signals, the second once the first was heard; what was said on stderr.
+
+    It ends with ``code``, that of the part which hangs, or with 1 when it was cancelled.
+    """
     assert process.stderr is not None
     said = ""
-    for number in signals:
+    for number, answer in zip(signals, ("stopping", "cancelling"), strict=False):
         process.send_signal(number)
-        said += process.stderr.readline()
+        while answer not in said:
+            line = process.stderr.readline()
+            assert line, f"it ended without {answer!r}: {said}"
+            said += line
     _, rest = process.communicate(timeout=HANG)
-    assert process.returncode == len(signals) - 1, said + rest
+    assert process.returncode == (code if len(signals) == 1 else 1), said + rest
     assert "Traceback" not in said + rest
-    assert said.startswith("stopping")
     return said + rest
 
 
@@ -606,15 +611,14 @@ def test_the_command_line_while_a_sink_is_stuck(
     tmp_path: Path, signals: list[signal.Signals]
 ) -> None:
     os.mkfifo(tmp_path / "pipe")
-    reader = os.open(tmp_path / "pipe", os.O_RDWR)  # and never reads
-    fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, 4096)
-    with launched(tmp_path, ENDLESS) as process:
-        assert process.stdout is not None
-        for number in range(5):  # more than the pipe holds
-            assert process.stdout.readline().split()[:2] == ["camera", str(number)]
-        said = finish(process, signals)
-    os.close(reader)
-    assert "did not stop in time: sink-jsonl-1" in said
+    with open(tmp_path / "pipe", "r+b", buffering=0) as reader:  # and never reads
+        fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, 4096)
+        with launched(tmp_path, ENDLESS) as process:
+            assert process.stdout is not None
+            for number in range(5):  # more than the pipe holds
+                assert process.stdout.readline().split()[:2] == ["camera", str(number)]
+            said = finish(process, signals, SinkError.exit_code)
+    assert "left behind: sink-jsonl-1" in said
 
 
 @pytest.mark.parametrize("signals", SIGNALS, ids=lambda signals: "+".join(s.name for s in signals))
@@ -627,4 +631,5 @@ def test_the_command_line_while_a_camera_never_answers(
         with launched(tmp_path, ENDLESS.replace("synthetic:", url)) as process:
             connection, _ = server.accept()  # it is connected, and gets no answer
             with connection:
-                finish(process, signals)
+                said = finish(process, signals, SourceError.exit_code)
+    assert "left behind: capture-camera" in said
