@@ -23,6 +23,7 @@ from pipeline.errors import (
     EngineNotInstalledError,
     ModelError,
     PipelineError,
+    RunError,
 )
 from pipeline.frame import Frame
 from pipeline.postprocess import make_postprocess
@@ -425,6 +426,8 @@ def _at(place: str) -> Iterator[None]:
             raise
         if str(error).startswith("options."):
             raise type(error)(f"model.{error}") from error
+        if place == "ring.depth" and isinstance(error, RunError | DeviceError):
+            place = "model"  # its first run, which the ring tries each slot with
         if place == "model":
             place = _MODEL_PLACES.get(type(error), place)
         if "model.input_shape" in str(error):
