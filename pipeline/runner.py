@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import logging
 from collections.abc import AsyncIterable, Iterator
 from types import TracebackType
 from typing import Any, TypeVar
@@ -43,7 +42,6 @@ from pipeline.worker import call_in_thread
 
 __all__ = ["Runner"]
 
-_log = logging.getLogger(__name__)
 T = TypeVar("T", bound="Runner")
 
 # How long a stage may take to close: flushing a file after the last result, or when cancelled.
@@ -404,7 +402,7 @@ class Runner:
         item.frame.release()
 
     def _drop_result(self, receiver: str, result: Result, cause: str) -> None:
-        self._recorder.undelivered[receiver] += 1
+        self._recorder.lost(receiver)
         result.release()
 
 

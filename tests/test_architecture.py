@@ -46,7 +46,7 @@ SHARED = {
     "sources": {"settings", "capture", "pace", "containers"},
     "sinks": {"settings", "target"},
     "postprocess": {"settings"},
-    "backends": {"settings", "image"},
+    "backends": {"settings", "image", "library"},
     "stages": {"base", "prepare"},
 }
 MODULES = sorted(PACKAGE.rglob("*.py"))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
-from pipeline.backends import backend
+from pipeline.backends import backend, validated
 from pipeline.backends.image import ImageInput
 from pipeline.errors import ClosedError, ConfigError, SlotStateError
 from pipeline.opening import Opening
@@ -250,15 +250,8 @@ class Executor:
 def _settings(
     model: str | os.PathLike[str] | None, engine: str, settings: dict[str, Any]
 ) -> ModelSettings:
-    from pydantic import ValidationError
-
     from pipeline.backends.settings import ModelSettings
 
     backend(engine)
     path = None if model is None else os.fspath(model)
-    try:
-        return ModelSettings.model_validate({"path": path, "engine": engine, **settings})
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise ConfigError(f"{place}: {first['msg']}") from None
+    return validated(ModelSettings, {"path": path, "engine": engine, **settings})

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pipeline.backends.library import first_loadable, named_library
 from pipeline.errors import ConfigError, EngineNotInstalledError
 
 if TYPE_CHECKING:
@@ -76,19 +74,14 @@ def find_library(setting: str | None = None) -> str:
     EngineNotInstalledError when there is none.
     """
     if setting is not None:
-        if os.sep in setting and not Path(setting).is_file():
-            raise EngineNotInstalledError(f"{setting}: no such library")
-        return setting
-    for name in _SONAMES:
-        try:
-            ctypes.CDLL(name)
-        except OSError:
-            continue
-        return name
-    raise EngineNotInstalledError(
-        f"MindSpore Lite is not installed: none of {', '.join(_SONAMES)} is found; "
-        "name the library in model.library"
-    )
+        return named_library(setting)
+    found = first_loadable(_SONAMES)
+    if found is None:
+        raise EngineNotInstalledError(
+            f"MindSpore Lite is not installed: none of {', '.join(_SONAMES)} is found; "
+            "name the library in model.library"
+        )
+    return found
 
 
 def open_engine(settings: ModelSettings, image: ImageInput | None) -> _native.Engine:

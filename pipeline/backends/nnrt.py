@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pipeline.backends.library import first_loadable, named_library
 from pipeline.errors import ConfigError, EngineNotInstalledError
 
 if TYPE_CHECKING:
@@ -91,16 +90,13 @@ def find_library(setting: str | None = None) -> str:
     EngineNotInstalledError when there is none.
     """
     if setting is not None:
-        if os.sep in setting and not Path(setting).is_file():
-            raise EngineNotInstalledError(f"{setting}: no such library")
-        return setting
-    try:
-        ctypes.CDLL(_SONAME)
-    except OSError:
+        return named_library(setting)
+    found = first_loadable([_SONAME])
+    if found is None:
         raise EngineNotInstalledError(
             f"NNRT is not installed: {_SONAME} is part of OpenHarmony; model.library can name it"
-        ) from None
-    return _SONAME
+        )
+    return found
 
 
 def open_engine(settings: ModelSettings, image: ImageInput | None) -> _native.Engine:

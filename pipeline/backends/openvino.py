@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
 import importlib.metadata
 import importlib.util
-import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pipeline.backends.library import first_loadable, named_library
 from pipeline.errors import ConfigError, EngineNotInstalledError
 
 if TYPE_CHECKING:
@@ -109,18 +108,15 @@ def find_library(setting: str | None = None) -> str:
     none or the package is too old.
     """
     if setting is not None:
-        if os.sep in setting and not Path(setting).is_file():
-            raise EngineNotInstalledError(f"model.library: {setting}: no such library")
-        return setting
+        return named_library(setting, "model.library: ")
     packaged = _packaged_library()
     if packaged is not None:
         _check_version()
         return str(packaged)
-    try:
-        ctypes.CDLL(_SONAME)
-    except OSError:
-        raise EngineNotInstalledError(f"OpenVINO is not installed: {_INSTALL}") from None
-    return _SONAME
+    found = first_loadable([_SONAME])
+    if found is None:
+        raise EngineNotInstalledError(f"OpenVINO is not installed: {_INSTALL}")
+    return found
 
 
 def open_engine(settings: ModelSettings, image: ImageInput | None) -> _native.Engine:

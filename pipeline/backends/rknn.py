@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pipeline.backends.library import named_library
 from pipeline.errors import ConfigError, EngineNotInstalledError
 
 if TYPE_CHECKING:
@@ -89,9 +90,7 @@ def find_library(setting: str | None = None) -> str:
     """Path or loader name of librknnrt.so; EngineNotInstalledError tells what to install."""
     from pipeline import _native
 
-    if setting is not None and os.sep in setting and not Path(setting).is_file():
-        raise EngineNotInstalledError(f"{setting}: no such library")
-    library = setting or _SONAME
+    library = named_library(setting) if setting else _SONAME
     try:
         _native.rknn_check_library(library)
     except EngineNotInstalledError as error:
