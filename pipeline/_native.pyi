@@ -29,6 +29,7 @@ class TensorSpec:
         layout: str = "",
         row_stride: int = 0,
         quantization: tuple[float, int] | None = None,
+        strides: Sequence[int] = (),
     ) -> None: ...
     @property
     def name(self) -> str: ...
@@ -40,6 +41,8 @@ class TensorSpec:
     def layout(self) -> str: ...
     @property
     def row_stride(self) -> int: ...
+    @property
+    def strides(self) -> tuple[int, ...]: ...
     @property
     def nbytes(self) -> int: ...
     @property
@@ -62,7 +65,7 @@ class Counters:
 
 @final
 class Engine:
-    """A loaded model on one device; made by ``openvino`` or ``simulated``."""
+    """A loaded model on one device; made by ``openvino``, ``rknn`` or ``simulated``."""
 
     @property
     def name(self) -> str: ...
@@ -70,6 +73,10 @@ class Engine:
     def device(self) -> str: ...
     @property
     def contexts(self) -> int: ...
+    @property
+    def rebinds(self) -> bool: ...
+    @property
+    def notes(self) -> dict[str, str]: ...
 
 @final
 class Executor:
@@ -84,7 +91,12 @@ class Executor:
     def contexts(self) -> int: ...
     def counters(self) -> Counters: ...
     def zero_copy(self, direction: Direction, index: int) -> bool: ...
+    def route(self, direction: Direction, index: int) -> str: ...
     def allocate(self, direction: Direction, index: int, context: int = 0) -> npt.NDArray[Any]: ...
+    def import_dmabuf(
+        self, index: int, fd: int, offset: int = 0, context: int = 0
+    ) -> npt.NDArray[Any]: ...
+    def reshape(self, shape: Sequence[int]) -> None: ...
     def trim(self) -> None: ...
     def close(self, timeout: float) -> bool: ...
 
@@ -97,6 +109,7 @@ class Ring:
     def try_acquire(self) -> Slot | None: ...
     def want_free(self) -> None: ...
     def drain(self) -> list[tuple[int, int, BaseException | None]]: ...
+    def reshape(self, shape: Sequence[int]) -> None: ...
     def states(self) -> list[tuple[SlotState, int]]: ...
     def close(self) -> None: ...
 
@@ -149,3 +162,62 @@ def openvino(
     properties: dict[str, str] | None = None,
 ) -> Engine: ...
 def openvino_devices(library: str) -> tuple[str, list[tuple[str, str]]]: ...
+def rknn(
+    library: str,
+    model: str,
+    *,
+    contexts: int | None = None,
+    cores: Sequence[int] = (),
+    mode: Literal["zero_copy", "general"] = "zero_copy",
+    binding: Literal["context_per_slot", "rebind", "auto"] = "context_per_slot",
+    priority: Literal["high", "medium", "low"] = "high",
+    raise_priority: bool = False,
+    image_input: bool = True,
+    dequantize: bool = True,
+    explicit_sync: bool = False,
+    input_shape: Sequence[int] | None = None,
+) -> Engine: ...
+def rknn_check_library(library: str) -> None: ...
+def mindspore_lite(
+    library: str,
+    model: str,
+    device: str,
+    *,
+    contexts: int = 1,
+    input_shape: Sequence[int] | None = None,
+    image_input: bool = True,
+    swap_rb: bool = False,
+    mean: Sequence[float] = (),
+    scale: Sequence[float] = (),
+    threads: int = 0,
+    affinity: int = 0,
+    cores: Sequence[int] = (),
+    fp16: bool = False,
+    performance: int = 0,
+    priority: int = 0,
+    frequency: int = 0,
+    cpu_fallback: bool = True,
+    extensions: dict[str, str] = ...,
+) -> Engine: ...
+def mindspore_lite_devices(library: str) -> tuple[str, list[tuple[str, str]]]: ...
+def nnrt(
+    library: str,
+    model: str,
+    device: str,
+    *,
+    contexts: int = 1,
+    input_shape: Sequence[int] | None = None,
+    image_input: bool = True,
+    swap_rb: bool = False,
+    mean: Sequence[float] = (),
+    scale: Sequence[float] = (),
+    inputs: Sequence[TensorSpec] = (),
+    outputs: Sequence[TensorSpec] = (),
+    cache_dir: str = "",
+    cache_version: int = 0,
+    performance: int | None = None,
+    priority: int | None = None,
+    float16: bool | None = None,
+    idle_seconds: float = 600.0,
+) -> Engine: ...
+def nnrt_devices(library: str) -> tuple[str, list[tuple[str, str]]]: ...

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterable, Callable, Iterator
 from typing import Any
 
 from pipeline import graph as wiring
+from pipeline.backends import backend
 from pipeline.backends.executor import Executor
 from pipeline.backends.image import ImageInput
 from pipeline.backoff import Backoff
@@ -20,6 +21,7 @@ from pipeline.errors import (
     EngineNotInstalledError,
     ModelError,
     PipelineError,
+    RunError,
 )
 from pipeline.events import Event, EventStream, State
 from pipeline.frame import Frame
@@ -61,6 +63,7 @@ class Assembly:
         self.max_frames = max_frames
         self.events = EventStream()
         self.zero_copy: dict[str, str] = {}
+        self.notes: dict[str, str] = {}
         self.outlets: list[Outlet] = []
         self.captures: dict[str, Capture] = {}
         self.sinks: list[Deliver] = []
@@ -120,7 +123,9 @@ class Assembly:
         )
         capture = Capture(make, channel, settings, self.clock, recorder, self._saying(name))
         age = None if source.max_age_ms is None else round(source.max_age_ms * 1e6)
-        preprocess = Preprocessor(self.config.preprocess_of(source))
+        own = self.config.preprocess_of(source)
+        swap = own.color != self._image_input().color
+        preprocess = Preprocessor(own, swap_colors=swap)
         self._feeds[name] = Feed(name, preprocess, recorder, age)
         self._selector.add(name, channel, source.weight)
         self._channels[name] = channel
@@ -158,11 +163,8 @@ class Assembly:
             sink.describe(StreamInfo(name, formats[name] if only else None))
             with _at(f"sinks.{index}"):
                 await sink.open()
-        routes = await call_in_thread("zero-copy", executor.zero_copy)
-        self.zero_copy = {
-            tensor: "zero-copy" if bound else "copied by the engine"
-            for tensor, bound in routes.items()
-        }
+        self.zero_copy = await call_in_thread("zero-copy", executor.routes)
+        self.notes = executor.notes()
 
     async def close(self, timeout: float) -> tuple[list[str], list[BaseException]]:
         """Close in order: sources, stages, sinks, ring, driver memory, executor.
@@ -192,7 +194,7 @@ class Assembly:
 
     def drop_result(self, receiver: str, result: Result, cause: str) -> None:
         """Count a result that a receiver could not take."""
-        self.recorder.undelivered[receiver] += 1
+        self.recorder.lost(receiver)
         result.release()
 
     def _make_sinks(self) -> None:
@@ -202,9 +204,10 @@ class Assembly:
             )
             self.sinks.append(
                 Deliver(
-                    sink.name,
+                    f"sink-{sink.name}",
                     make_sink(settings),
                     channel,
+                    functools.partial(self.recorder.lost, sink.name),
                     on_error=settings.on_error,
                     say=self._saying(sink.name),
                 )
@@ -212,9 +215,7 @@ class Assembly:
             self.outlets.append(Outlet(channel, sink.needs_image))
 
     async def _open_engine(self) -> tuple[Executor, Ring]:
-        preprocess = self.config.preprocess
-        image = ImageInput(preprocess.color, preprocess.mean, preprocess.scale)
-        executor = await Executor.from_settings(self.config.model, image)
+        executor = await Executor.from_settings(self.config.model, self._image_input())
         try:
             _check_inputs(executor)
             with _at("postprocess.kind"):
@@ -225,6 +226,12 @@ class Assembly:
             await executor.close(0.5)
             raise
         return executor, ring
+
+    def _image_input(self) -> ImageInput:
+        """What the engine converts; one that cannot swap colours gets them swapped."""
+        preprocess = self.config.preprocess
+        color = preprocess.color if backend(self.config.model.engine).FOLDS_IMAGE else "bgr"
+        return ImageInput(color, preprocess.mean, preprocess.scale)
 
     def _saying(self, source: str) -> Callable[[State, str], None]:
         def say(state: State, reason: str) -> None:
@@ -284,6 +291,12 @@ def _at(place: str) -> Iterator[None]:
     except PipelineError as error:
         if str(error).split(".", 1)[0] in Config.model_fields:
             raise
+        if str(error).startswith("options."):
+            raise type(error)(f"model.{error}") from error
+        if place == "ring.depth" and isinstance(error, RunError | DeviceError):
+            place = "model"  # its first run, which the ring tries each slot with
         if place == "model":
             place = _MODEL_PLACES.get(type(error), place)
+        if "model.input_shape" in str(error):
+            place = "model.input_shape"
         raise type(error)(f"{place}: {error}") from error

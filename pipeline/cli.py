@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pipeline.arguments import Arguments, parse_arguments
-from pipeline.errors import ClosedError, PipelineError, SinkError
+from pipeline.errors import ClosedError, ConfigError, PipelineError, SinkError
 from pipeline.locate import printable
 from pipeline.logs import JsonFormatter, KeyValueFormatter, RateLimit
 from pipeline.report import StatusLine, ensure_writable, summary, table, write_json
@@ -38,6 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     0 done or drained, 2 bad configuration or arguments, 3 source, 4 engine or device, 5 sink,
     1 anything else. A part that hangs for good ends the process instead of returning.
     """
+    _occupy_standard_descriptors()
     arguments = parse_arguments(sys.argv[1:] if argv is None else argv)
     _log_to_stderr(arguments)
     try:
@@ -50,9 +51,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         _say("error: interrupted")
         return 1
+    except OSError as error:
+        _say(
+            f"error: {error.strerror or error}" + (f": {error.filename}" if error.filename else "")
+        )
+        return 1
     except Exception as error:
         return _failed(error, arguments.debug)
     return code
+
+
+def _occupy_standard_descriptors() -> None:
+    """Where 0, 1 or 2 is closed, as under some launchers, the next file opened would take it."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest that is free, which is this one
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for as long as the process lives
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
 
 
 def _check(arguments: Arguments) -> int:
@@ -107,6 +126,8 @@ def _run(arguments: Arguments) -> int:
         for option in ("jsonl", "summary"):
             if (path := getattr(arguments, option)) is not None:
                 ensure_writable(path, f"--{option}")
+        if arguments.summary is not None:
+            _refuse_overwriting(arguments.summary, arguments.config, config)
         from pipeline.pipeline import Pipeline, new_event_loop
 
         if requests.count:
@@ -121,12 +142,31 @@ def _run(arguments: Arguments) -> int:
         code = _finish(pipeline, arguments, failure, requests.count)
         if pipeline.abandoned:
             # Threads that hang would keep the interpreter from ending.
-            _say(f"warning: did not stop in time: {', '.join(pipeline.abandoned)}")
+            _say(
+                f"error: did not stop in time and was left behind: {', '.join(pipeline.abandoned)}"
+            )
+            code = code or _code_of_abandoned(pipeline.abandoned)
             with suppress(OSError, ValueError):
                 sys.stdout.flush()
             os._exit(code)
         runner.close()
         return code
+
+
+def _refuse_overwriting(summary_path: str, config_path: str, config: Config) -> None:
+    """ConfigError when the summary would replace what the run reads or writes."""
+    others: list[object] = [config_path, config.model.path]
+    others += [source.uri for source in config.sources.values()]
+    others += [getattr(sink, "path", None) for sink in config.sinks]
+    for other in others:
+        if isinstance(other, str) and os.path.realpath(other) == os.path.realpath(summary_path):
+            raise ConfigError(f"--summary {summary_path}: would overwrite {other}")
+
+
+def _code_of_abandoned(names: Sequence[str]) -> int:
+    """Exit code by what hung first: source, engine or sink."""
+    kinds = {"capture": 3, "executor": 4, "open": 4, "sink": 5}
+    return next((kinds[kind] for name in names if (kind := name.split("-")[0]) in kinds), 1)
 
 
 async def _drive(

@@ -36,6 +36,7 @@ def load(
     there is a SourceError when nothing else is wrong. No source, model or device is opened.
     """
     document = Document(os.fspath(path))
+    document.path = os.path.abspath(path)
     document.read(Path(path))
     for override in overrides:
         document.override(override)
@@ -77,7 +78,7 @@ def _config(document: Document, base: Path, extra_sinks: Sequence[Mapping[str, A
     sinks = data.get("sinks", [])
     if extra_sinks and isinstance(sinks, list):
         data["sinks"] = [*sinks, *map(dict, extra_sinks)]
-    found = _make_absolute(data, base)
+    found = _make_absolute(data, base, document)
     config: Config | None = None
     try:
         config = _strictly(Config, data)
@@ -116,7 +117,7 @@ def _check_options(config: Config, document: Document) -> list[Problem]:
     above: problems.Place = ("model", "options")
     found: list[Problem] = []
     model = options_model(settings.engine)
-    if settings.path is None and settings.engine != "simulated":
+    if settings.path is None and not _needs_no_file(settings):
         text = f"missing, but engine {settings.engine} needs a model file"
         found.append(Problem(("model", "path"), text))
     try:
@@ -124,6 +125,11 @@ def _check_options(config: Config, document: Document) -> list[Problem]:
     except ValidationError as error:
         found += problems.from_validation(error, model, settings.options, document.written, above)
     return found
+
+
+def _needs_no_file(settings: ModelSettings) -> bool:
+    from_cache = settings.engine == "nnrt" and "cache_dir" in settings.options
+    return settings.engine == "simulated" or from_cache
 
 
 def _with_option_paths(config: Config, base: Path) -> Config:
@@ -139,7 +145,7 @@ def _with_option_paths(config: Config, base: Path) -> Config:
     return config.model_copy(update={"model": config.model.model_copy(update={"options": options})})
 
 
-def _make_absolute(data: dict[str, Any], base: Path) -> list[Problem]:
+def _make_absolute(data: dict[str, Any], base: Path, document: Document) -> list[Problem]:
     """Resolve every path of ``data`` in place, and look whether what is read is there."""
     found: list[Problem] = []
     if isinstance(data.get("cameras"), dict):
@@ -159,7 +165,16 @@ def _make_absolute(data: dict[str, Any], base: Path) -> list[Problem]:
     # A name without a folder is searched for by the system's loader.
     if isinstance(library, str) and "/" in library:
         data["model"] = {**data["model"], "library": locate.resolve(library, base)}
-    return found + _place_sinks(data, base)
+    return found + _place_sinks(data, base, document)
+
+
+def _identity(path: str) -> object:
+    """The same for all names of a file: its links, and other ways to write its path."""
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return os.path.realpath(path) if "\0" not in path else path
+    return found.st_dev, found.st_ino
 
 
 def _read_files(data: dict[str, Any]) -> list[tuple[tuple[str, ...], dict[str, Any], bool]]:
@@ -194,16 +209,18 @@ def _look_at(path: str, is_source: bool) -> None:
         raise ConfigError(f"cannot be read, permission denied: {path}")
 
 
-def _place_sinks(data: dict[str, Any], base: Path) -> list[Problem]:
+def _place_sinks(data: dict[str, Any], base: Path, document: Document) -> list[Problem]:
     sinks = data.get("sinks")
     if not isinstance(sinks, list):
         return []
     found = []
     taken = {
-        text: problems.dotted(place)
+        _identity(text): problems.dotted(place)
         for place, holder, _ in _read_files(data)
         if isinstance(text := holder[place[-2]][place[-1]], str)
     }
+    if document.path is not None:
+        taken[_identity(document.path)] = "the configuration itself"
     sinks = data["sinks"] = list(sinks)
     for i, sink in enumerate(sinks):
         text = sink.get("path") if isinstance(sink, dict) else None
@@ -216,7 +233,7 @@ def _place_sinks(data: dict[str, Any], base: Path) -> list[Problem]:
             found.append(Problem(place, str(error)))
             continue
         sinks[i] = {**sink, "path": path}
-        other = taken.setdefault(path, problems.dotted(place))
+        other = taken.setdefault(_identity(path), problems.dotted(place))
         if other != problems.dotted(place) and not path.startswith("/dev/"):
             found.append(Problem(place, f"would overwrite {other}: {path}"))
     return found

@@ -8,6 +8,7 @@ from typing import Literal
 from pipeline.channel import Overflow
 from pipeline.settings import Config
 from pipeline.sources import SourceSettings, kind_of, overflow_of
+from pipeline.sources.synthetic import synthetic_settings
 
 __all__ = ["PROGRAM_QUEUE", "CameraWiring", "Graph", "SinkWiring", "build", "camera_wiring"]
 
@@ -79,7 +80,8 @@ def camera_wiring(
     kind = kind_of(source)
     supervised = kind in ("camera", "stream") and live is None
     if live is None:
-        live = supervised or (kind == "synthetic" and source.fps is not None)
+        paced = kind == "synthetic" and synthetic_settings(source).fps is not None
+        live = supervised or paced
     return CameraWiring(
         name,
         supervised,

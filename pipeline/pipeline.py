@@ -10,6 +10,7 @@ from typing import Any
 
 from pipeline.clock import Clock
 from pipeline.config import load, parse
+from pipeline.errors import ClosedError, ConfigError
 from pipeline.runner import Runner
 from pipeline.settings import Config
 from pipeline.stats import Stats
@@ -38,6 +39,11 @@ class Pipeline(Runner):
         max_frames: int | None = None,
         clock: Clock | None = None,
     ) -> None:
+        if not isinstance(config, Config | Mapping):
+            raise ConfigError(
+                f"needed a mapping or a Config, got {type(config).__name__}; a file is opened by "
+                "Pipeline.from_yaml(path)"
+            )
         if not isinstance(config, Config):
             mapping = dict(config)
             if frames is not None:
@@ -54,6 +60,11 @@ class Pipeline(Runner):
 
     def run(self) -> Stats:
         """Run to the end of the source, blocking, outside of any event loop."""
+        if _loop_is_running():
+            raise ClosedError(
+                "pipeline: run() is for programs without an event loop; in one, use "
+                "`async with` and `await pipeline.wait()`"
+            )
 
         async def main() -> None:
             async with self:
@@ -62,6 +73,14 @@ class Pipeline(Runner):
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(main())
         return self.stats()
+
+
+def _loop_is_running() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:

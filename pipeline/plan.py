@@ -60,7 +60,8 @@ def _model(config: Config) -> Iterator[tuple[str, str]]:
     model = config.model
     yield "model", model.path or "none, outputs are made up"
     library = f", library {model.library}" if model.library else ""
-    device = f" on {model.device}" if model.engine != "simulated" else ""
+    named = model.engine == "openvino" or "device" in model.model_fields_set
+    device = f" on {model.device}" if named and model.engine != "simulated" else ""
     yield "  engine", f"{model.engine}{device}{library}"
     yield "  contexts", str(model.contexts)
     if model.input_shape:

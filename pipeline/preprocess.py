@@ -84,20 +84,23 @@ class Preprocessor:
     """Resizes frames straight into input views, implementing ``Preprocess``.
 
     An input is uint8 (1, H, W, 3) or, for grey models, (1, H, W, 1); rows may be further
-    apart than they are long. Colour order, mean and scale are the engine's work: the input
-    gets BGR as captured. Padding is written once for each slot. Where OpenCV cannot write
-    into the view (values within a row are apart) or would not, the picture is made beside it
-    and copied; ``copies`` counts that.
+    apart than they are long. Mean and scale are the engine's work, and so is the colour order
+    unless ``swap_colors``; the input gets BGR as captured. Padding is written once for each
+    slot. Where OpenCV cannot write into the view (values within a row are apart) or would not,
+    the picture is made beside it and copied; ``copies`` counts that.
     """
 
-    def __init__(self, settings: PreprocessSettings) -> None:
+    def __init__(self, settings: PreprocessSettings, *, swap_colors: bool = False) -> None:
         self._settings = settings
+        self._swap = swap_colors
         self._interpolation = _INTERPOLATION[settings.interpolation]
         self._placement: _Placement | None = None
         self._frame_shape = (0, 0, 3)
         self._shape = (1, 0, 0, 3)
         self._padded: set[int] = set()
-        self._colour: Image | None = None  # a grey model's picture before it becomes grey
+        # The picture before it becomes grey or its colours are swapped.
+        self._colour: Image | None = None
+        self._code = cv2.COLOR_BGR2GRAY
         self._beside: npt.NDArray[np.uint8] | None = None
         self.copies = 0
 
@@ -120,7 +123,8 @@ class Preprocessor:
         self._padded = set()
         self._beside = None
         self._colour = None
-        if channels == 1:
+        self._code = cv2.COLOR_BGR2GRAY if channels == 1 else cv2.COLOR_BGR2RGB
+        if channels == 1 or self._swap:
             rows, columns = self._placement.target
             self._colour = np.empty((rows.stop - rows.start, columns.stop - columns.start, 3), "u1")
 
@@ -165,7 +169,7 @@ class Preprocessor:
             made = self._resize(image, into)
         else:
             colour = self._resize(image, self._colour)
-            made = np.asarray(cv2.cvtColor(colour, cv2.COLOR_BGR2GRAY, dst=into), np.uint8)
+            made = np.asarray(cv2.cvtColor(colour, self._code, dst=into), np.uint8)
         if made is not inner and made.ctypes.data != inner.ctypes.data:
             np.copyto(inner, made)
             self.copies += 1

@@ -148,6 +148,9 @@ def _text(path: Place, group: Sequence[ErrorDetails], given: str) -> str:
     """One message for all the errors at one place; several are the members of a union."""
     needs = [_NEEDS[details["type"]] for details in group if details["type"] in _NEEDS]
     others = [details for details in group if details["type"] not in _NEEDS]
+    if needs and all(details["type"] == "literal_error" for details in others):
+        needs += [details["ctx"]["expected"] for details in others]  # a word besides
+        others = []
     if not others:
         return f"needs {' or '.join(dict.fromkeys(needs))}, got {given}"
     details = others[0]

@@ -43,6 +43,7 @@ def summary(stats: Stats) -> dict[str, Any]:
         "stage_p99_ms": {name: _number(value.p99) for name, value in _stages(stats)},
         "driver_allocations": {"at_start": at_start, "at_end": at_end},
         "zero_copy": dict(stats.zero_copy),
+        "notes": dict(stats.notes),
         "ring": {"depth": stats.depth, "slots": dict(stats.slots)},
         "error": None if stats.error is None else printable(stats.error),
     }
@@ -78,6 +79,7 @@ def table(stats: Stats) -> str:
         rows.append((f"  {name}", f"{_pair(value)}{mark}"))
     rows.append(("driver allocations", f"{at_start} at start, {at_end} at end"))
     rows += [(f"  {name}", route) for name, route in stats.zero_copy.items()]
+    rows += list(stats.notes.items())
     width = max(len(name) for name, _ in rows)
     return printable("\n".join(f"{name:<{width}}  {value}".rstrip() for name, value in rows))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 import numpy.typing as npt
 
 from pipeline.errors import ClosedError, SlotStateError
+from pipeline.worker import call_in_thread
 
 if TYPE_CHECKING:
     from pipeline import _native
@@ -202,6 +204,9 @@ class Ring:
             raise
         finally:
             hint.cancel()
+
+    async def _reshape(self, shape: Sequence[int]) -> None:
+        await call_in_thread("reshape", functools.partial(self._native.reshape, shape))
 
     async def close(self) -> None:
         """Refuse all further use. Memory that is running or viewed is freed when that is over."""

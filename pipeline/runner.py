@@ -297,6 +297,7 @@ class Runner:
             driver_allocations=(0, 0) if engine is None else engine.allocations,
             driver_bytes=0 if executor is None else executor.counters().high_water_bytes,
             zero_copy={} if parts is None else dict(parts.zero_copy),
+            notes={} if parts is None else dict(parts.notes),
             engine=model.engine if executor is None else executor.engine,
             device=model.device if executor is None else executor.device,
             engine_reopened=0 if engine is None else engine.reopened,

@@ -90,7 +90,7 @@ class Config(BaseModel):
             raise PydanticCustomError(
                 "one_source", "source: needed, or cameras, and not both of them"
             )
-        if self.ring.depth < self.model.contexts:
+        if self.ring.depth < self.model.context_count():
             raise PydanticCustomError(
                 "ring_depth",
                 "ring.depth: {depth} is fewer than model.contexts {contexts}: "

@@ -116,7 +116,7 @@ class Stats:
     frame buffers were held by views), ``format_change``, ``failed`` and ``hung`` (the engine),
     ``cancelled``. Results that a sink or the program could not keep up with are in
     ``undelivered``, by receiver: they are results all the same. ``driver_allocations`` are
-    those when the ring was ready and now.
+    those when the ring was ready and now, ``notes`` what the engine says about itself.
     """
 
     frames: int
@@ -137,6 +137,7 @@ class Stats:
     slots: dict[str, int]
     cameras: dict[str, CameraStats]
     error: str | None
+    notes: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -193,6 +194,10 @@ class Recorder:
     def camera(self, name: str) -> CameraRecorder:
         """The recorder of a camera; one that was removed and added again goes on counting."""
         return self.cameras.setdefault(name, CameraRecorder())
+
+    def lost(self, receiver: str) -> None:
+        """A receiver took a result and may not have written it."""
+        self.undelivered[receiver] += 1
 
     def totals(self) -> dict[str, Any]:
         """The fields of ``Stats`` that are sums over the cameras."""

@@ -1,7 +1,7 @@
 """Threads for calls that block, one for each part, reachable from the event loop.
 
 asyncio's own thread pool is not used: its threads are joined at exit, so one stuck
-call would keep the process alive, and consecutive calls change threads.
+read would keep the process alive, and consecutive calls change threads.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _Job = tuple[asyncio.Future[Any], Callable[[], Any]]
 
 
 class Worker:
-    """One daemon thread that runs calls in the order given."""
+    """One thread that runs calls in the order given; a ``daemon`` does not hold up the exit."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, daemon: bool = True) -> None:
         self.name = name
         self._loop = asyncio.get_running_loop()
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._ended = self._loop.create_future()
         self._closing = False
-        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._work, name=name, daemon=daemon)
         self._thread.start()
 
     def submit(
@@ -88,8 +88,12 @@ def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | Non
 
 
 async def call_in_thread(name: str, function: Callable[[], T]) -> T:
-    """Run one blocking call on a thread of its own; when cancelled it is left to end alone."""
-    worker = Worker(name)
+    """Run one blocking call on a thread of its own; when cancelled it is left to end alone.
+
+    The interpreter waits for it at exit: native code that comes back later would find no
+    interpreter, and an engine's library that is being unloaded under its feet crashes.
+    """
+    worker = Worker(name, daemon=False)
     future = worker.submit(function)
     worker.end()
     return await future

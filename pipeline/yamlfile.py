@@ -58,6 +58,7 @@ class Document:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.path: str | None = None  # of the file, where there is one
         self.data: Any = None
         self.written: dict[Place, str] = {}
         self.origins: dict[Place, str] = {}

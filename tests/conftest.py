@@ -18,7 +18,11 @@ Until = Callable[[Callable[[], bool]], Awaitable[None]]
 HANG_SECONDS = 300.0  # no single test takes as long, not even under a sanitizer
 
 
+_stderr = pytest.StashKey[int]()
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_stderr] = os.dup(2)  # while it is not captured
     config.addinivalue_line("markers", "both_loops: run on asyncio's own loop and on uvloop")
 
 
@@ -38,9 +42,9 @@ def pytest_asyncio_loop_factories(
 
 
 @pytest.fixture(autouse=True)
-def _watchdog() -> Iterator[None]:
+def _watchdog(pytestconfig: pytest.Config) -> Iterator[None]:
     """A test that hangs ends the run with a traceback of every thread."""
-    faulthandler.dump_traceback_later(HANG_SECONDS, exit=True, file=2)
+    faulthandler.dump_traceback_later(HANG_SECONDS, exit=True, file=pytestconfig.stash[_stderr])
     yield
     faulthandler.cancel_dump_traceback_later()
 

@@ -21,6 +21,8 @@ void bind_errors();
 void bind_tensor_spec(py::module_& module);
 void bind_engines(py::module_& module);
 void bind_executor(py::module_& module);
+void bind_mindspore_lite(py::module_& module);
+void bind_nnrt(py::module_& module);
 void bind_ring(py::module_& module);
 
 // An instance of the Python class for this error.

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "backends/openvino.hpp"
+#include "backends/rknn.hpp"
 #include "backends/simulated.hpp"
 #include "bind/bind.hpp"
 #include "core/engine.hpp"
@@ -87,15 +88,72 @@ void bind_openvino(py::module_& module) {
         py::arg("library"));
 }
 
+template <class Value>
+Value parse(const std::string& text, const char* option,
+            const std::vector<std::pair<std::string, Value>>& known) {
+    std::string names;
+    for (const auto& [name, value] : known) {
+        if (name == text) return value;
+        names += (names.empty() ? "" : ", ") + name;
+    }
+    throw Error(Errc::config, std::string(option) + ": '" + text + "' is not one of " + names);
+}
+
+void bind_rknn(py::module_& module) {
+    module.def(
+        "rknn",
+        [](std::string library, std::string model, std::optional<std::size_t> contexts,
+           std::vector<unsigned> cores, const std::string& mode, const std::string& binding,
+           const std::string& priority, bool raise_priority, bool image_input, bool dequantize,
+           bool explicit_sync, std::optional<std::vector<std::int64_t>> input_shape) {
+            RknnOptions options;
+            options.library = std::move(library);
+            options.model = std::move(model);
+            options.contexts = contexts;
+            options.cores = std::move(cores);
+            options.mode = parse<RknnMode>(
+                mode, "mode", {{"zero_copy", RknnMode::zero_copy}, {"general", RknnMode::general}});
+            options.binding = parse<RknnBinding>(binding, "binding",
+                                                 {{"context_per_slot", RknnBinding::context_per_slot},
+                                                  {"rebind", RknnBinding::rebind},
+                                                  {"auto", RknnBinding::automatic}});
+            options.priority = parse<RknnPriority>(
+                priority, "priority",
+                {{"high", RknnPriority::high}, {"medium", RknnPriority::medium}, {"low", RknnPriority::low}});
+            options.raise_priority = raise_priority;
+            options.image_input = image_input;
+            options.dequantize = dequantize;
+            options.explicit_sync = explicit_sync;
+            options.input_shape = std::move(input_shape);
+            const py::gil_scoped_release release;
+            return open_rknn(options);
+        },
+        py::arg("library"), py::arg("model"), py::kw_only(), py::arg("contexts") = py::none(),
+        py::arg("cores") = std::vector<unsigned>{}, py::arg("mode") = "zero_copy",
+        py::arg("binding") = "context_per_slot", py::arg("priority") = "high",
+        py::arg("raise_priority") = false, py::arg("image_input") = true, py::arg("dequantize") = true,
+        py::arg("explicit_sync") = false, py::arg("input_shape") = py::none());
+    module.def("rknn_check_library", &check_rknn_library, py::arg("library"));
+}
+
 }  // namespace
 
 void bind_engines(py::module_& module) {
     py::class_<Engine, std::shared_ptr<Engine>>(module, "Engine", "A loaded model on one device.")
         .def_property_readonly("name", [](const Engine& engine) { return std::string(engine.name()); })
         .def_property_readonly("device", &Engine::device)
-        .def_property_readonly("contexts", &Engine::context_count);
+        .def_property_readonly("contexts", &Engine::context_count)
+        .def_property_readonly("rebinds", &Engine::rebinds)
+        .def_property_readonly("notes", [](const Engine& engine) {
+            py::dict notes;
+            for (const auto& [name, text] : engine.notes()) notes[py::str(name)] = text;
+            return notes;
+        });
     bind_simulated(module);
     bind_openvino(module);
+    bind_rknn(module);
+    bind_nnrt(module);
+    bind_mindspore_lite(module);
 }
 
 }  // namespace pipeline::bind

@@ -30,6 +30,19 @@ py::array allocate(Executor& executor, const std::string& direction_text, std::s
     return make_array(spec, base, py::cast(std::move(lease)), true);
 }
 
+py::array import_dmabuf(Executor& executor, std::size_t index, int fd, std::size_t offset,
+                        std::size_t context) {
+    const TensorSpec& spec = executor.spec(Direction::input, index);
+    auto lease = std::make_unique<Lease>();
+    {
+        const py::gil_scoped_release release;
+        lease->block =
+            executor.allocator(context, Direction::input, index)->import(spec.driver_size(), {fd, offset});
+    }
+    std::byte* const base = lease->block.block().base;
+    return make_array(spec, base, py::cast(std::move(lease)), true);
+}
+
 }  // namespace
 
 void bind_executor(py::module_& module) {
@@ -65,7 +78,18 @@ void bind_executor(py::module_& module) {
                 return executor.zero_copy(direction, index);
             },
             py::arg("direction"), py::arg("index"))
+        .def(
+            "route",
+            [](const Executor& executor, const std::string& direction_text, std::size_t index) {
+                const Direction direction = parse_direction(direction_text);
+                const py::gil_scoped_release release;
+                return executor.route(direction, index);
+            },
+            py::arg("direction"), py::arg("index"))
         .def("allocate", &allocate, py::arg("direction"), py::arg("index"), py::arg("context") = 0)
+        .def("reshape", &Executor::reshape, py::arg("shape"), py::call_guard<py::gil_scoped_release>())
+        .def("import_dmabuf", &import_dmabuf, py::arg("index"), py::arg("fd"), py::arg("offset") = 0,
+             py::arg("context") = 0)
         .def("trim", &Executor::trim)
         .def(
             "close",

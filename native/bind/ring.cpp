@@ -152,6 +152,7 @@ void bind_ring(py::module_& module) {
                  }
                  return result;
              })
+        .def("reshape", &Ring::reshape, py::arg("shape"), py::call_guard<py::gil_scoped_release>())
         .def("states",
              [](const Ring& ring) {
                  py::list result;

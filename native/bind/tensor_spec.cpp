@@ -49,21 +49,24 @@ void bind_tensor_spec(py::module_& module) {
     py::class_<TensorSpec>(module, "TensorSpec", "An input or output tensor as its engine reports it.")
         .def(py::init([](std::string name, const py::object& dtype, std::vector<std::int64_t> shape,
                          std::string layout, std::size_t row_stride,
-                         std::optional<std::pair<float, std::int32_t>> quantization) {
-                 TensorSpec spec{std::move(name),   from_numpy(dtype), std::move(shape),
-                                 std::move(layout), row_stride,        std::nullopt};
+                         std::optional<std::pair<float, std::int32_t>> quantization,
+                         std::vector<std::int64_t> strides) {
+                 TensorSpec spec{std::move(name), from_numpy(dtype), std::move(shape),  std::move(layout),
+                                 row_stride,      std::nullopt,      std::move(strides)};
                  if (quantization)
                      spec.quantization = Quantization{quantization->first, quantization->second};
                  spec.validate();
                  return spec;
              }),
              py::arg("name"), py::arg("dtype"), py::arg("shape"), py::arg("layout") = "",
-             py::arg("row_stride") = 0, py::arg("quantization") = py::none())
+             py::arg("row_stride") = 0, py::arg("quantization") = py::none(),
+             py::arg("strides") = std::vector<std::int64_t>{})
         .def_readonly("name", &TensorSpec::name)
         .def_property_readonly("dtype", [](const TensorSpec& spec) { return to_numpy(spec.dtype); })
         .def_property_readonly("shape", [](const TensorSpec& spec) { return to_tuple(spec.shape); })
         .def_readonly("layout", &TensorSpec::layout)
         .def_readonly("row_stride", &TensorSpec::row_stride)
+        .def_property_readonly("strides", [](const TensorSpec& spec) { return to_tuple(spec.strides()); })
         .def_property_readonly("nbytes", &TensorSpec::byte_size)
         .def_property_readonly("driver_bytes", &TensorSpec::driver_size)
         .def_readonly("quantization", &TensorSpec::quantization)

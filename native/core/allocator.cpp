@@ -19,6 +19,7 @@ struct Allocator::Block final : Command {
     DriverBlock driver;
     int refs = 0;
     bool free_when_idle = false;
+    bool imported = false;  // never to be handed out again
     Direction direction = Direction::input;
     std::size_t index = 0;
     std::shared_ptr<ContextQueue> queue;
@@ -47,37 +48,58 @@ Allocator::~Allocator() {
     for (auto& entry : free_) hand_back(std::move(entry.second));
 }
 
+std::string Allocator::place() const {
+    return std::string(direction_name(direction_)) + " " + std::to_string(index_) + " '" + tensor_ + "': ";
+}
+
 std::byte* Allocator::malloc(std::size_t bytes) {
-    const std::string where =
-        std::string(direction_name(direction_)) + " " + std::to_string(index_) + " '" + tensor_ + "': ";
-    if (bytes == 0) throw Error(Errc::allocation, where + "0 bytes asked for");
+    if (bytes == 0) throw Error(Errc::allocation, place() + "0 bytes asked for");
     std::unique_lock lock(mutex_);
-    if (closed_) throw Error(Errc::closed, where + "its executor is closed");
+    if (closed_) throw Error(Errc::closed, place() + "its executor is closed");
     std::unique_ptr<Block> block;
     if (const auto fit = free_.lower_bound(bytes); fit != free_.end() && fit->first - bytes <= bytes / 4) {
         block = std::move(fit->second);
         free_.erase(fit);
     } else {
-        reserve(bytes);
-        lock.unlock();  // the context's thread may need the lock to finish its run first
-        try {
-            block = allocate(bytes);
-        } catch (const Error& error) {
-            lock.lock();
-            counters_.live_bytes -= bytes;
-            throw Error(error.code(), where + error.what());
-        }
-        lock.lock();
-        ++counters_.allocations;
-        ++counters_.live_blocks;
-        counters_.live_bytes += block->driver.length - bytes;
-        counters_.high_water_bytes = std::max(counters_.high_water_bytes, counters_.live_bytes);
+        block = obtain(lock, bytes, std::nullopt);
     }
     block->refs = 0;
     block->free_when_idle = false;
     std::byte* const base = block->driver.base;
     allocated_.emplace(base, std::move(block));
     return base;
+}
+
+BlockRef Allocator::import(std::size_t bytes, DmaBuf buffer) {
+    std::unique_lock lock(mutex_);
+    if (closed_) throw Error(Errc::closed, place() + "its executor is closed");
+    auto block = obtain(lock, bytes, buffer);
+    block->refs = 1;
+    block->free_when_idle = true;
+    block->imported = true;
+    const DriverBlock driver = block->driver;
+    allocated_.emplace(driver.base, std::move(block));
+    return {shared_from_this(), driver};
+}
+
+std::unique_ptr<Allocator::Block> Allocator::obtain(std::unique_lock<std::mutex>& lock, std::size_t bytes,
+                                                    std::optional<DmaBuf> buffer) {
+    reserve(bytes);
+    lock.unlock();  // the context's thread may need the lock to finish its run first
+    std::unique_ptr<Block> block;
+    try {
+        block = allocate(bytes, buffer);
+    } catch (const Error& error) {
+        lock.lock();
+        counters_.live_bytes -= bytes;
+        throw Error(error.code(), place() + error.what());
+    }
+    lock.lock();
+    ++counters_.allocations;
+    ++counters_.live_blocks;
+    counters_.live_bytes += block->driver.length - bytes;
+    counters_.high_water_bytes = std::max(counters_.high_water_bytes, counters_.live_bytes);
+    return block;
 }
 
 // Count `bytes` against the limit, giving up free blocks first. Called with the lock held.
@@ -88,16 +110,15 @@ void Allocator::reserve(std::size_t bytes) {
         free_.erase(largest);
     }
     if (counters_.live_bytes + bytes > limits_.max_bytes) {
-        throw Error(Errc::allocation, std::string(direction_name(direction_)) + " " + std::to_string(index_) +
-                                          " '" + tensor_ + "': " + std::to_string(bytes) +
-                                          " bytes needed, but " + std::to_string(counters_.live_bytes) +
-                                          " of at most " + std::to_string(limits_.max_bytes) +
+        throw Error(Errc::allocation, place() + std::to_string(bytes) + " bytes needed, but " +
+                                          std::to_string(counters_.live_bytes) + " of at most " +
+                                          std::to_string(limits_.max_bytes) +
                                           " bytes of driver memory are in use");
     }
     counters_.live_bytes += bytes;
 }
 
-std::unique_ptr<Allocator::Block> Allocator::allocate(std::size_t bytes) {
+std::unique_ptr<Allocator::Block> Allocator::allocate(std::size_t bytes, std::optional<DmaBuf> buffer) {
     // Shared with the thread, which may come to it after the wait was given up.
     struct Pending {
         std::mutex mutex;
@@ -105,12 +126,13 @@ std::unique_ptr<Allocator::Block> Allocator::allocate(std::size_t bytes) {
         std::unique_ptr<Block> block;
     };
     auto pending = std::make_shared<Pending>();
-    auto task = [pending, queue = queue_, direction = direction_, index = index_,
-                 bytes](EngineContext& context) {
+    auto task = [pending, queue = queue_, direction = direction_, index = index_, bytes,
+                 buffer](EngineContext& context) {
         const std::lock_guard lock(pending->mutex);
         if (pending->abandoned) return;
         auto block = std::make_unique<Block>();
-        block->driver = context.allocate(direction, index, bytes);
+        block->driver = buffer ? context.import(direction, index, bytes, *buffer)
+                               : context.allocate(direction, index, bytes);
         block->direction = direction;
         block->index = index;
         block->queue = queue;
@@ -150,7 +172,7 @@ void Allocator::settle(Allocated::iterator entry) noexcept {
     if (entry->second->refs > 0 || !entry->second->free_when_idle) return;
     auto block = std::move(entry->second);
     allocated_.erase(entry);
-    if (closed_) {
+    if (closed_ || block->imported) {
         hand_back(std::move(block));
     } else {
         const auto length = block->driver.length;

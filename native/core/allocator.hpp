@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 
@@ -58,6 +59,8 @@ public:
     [[nodiscard]] BlockRef find(const void* base);
     // A block that goes back to the free list with its last reference.
     [[nodiscard]] BlockRef lease(std::size_t bytes);
+    // A block in a dma-buf, let go of with its last reference. Throws what the engine throws.
+    [[nodiscard]] BlockRef import(std::size_t bytes, DmaBuf buffer);
 
     void trim() noexcept;   // hand free blocks back to the driver
     void close() noexcept;  // trim, and from now on hand back each block that is freed
@@ -74,7 +77,11 @@ private:
     void hand_back(std::unique_ptr<Block> block) noexcept;
     void settle(Allocated::iterator entry) noexcept;
     void reserve(std::size_t bytes);
-    std::unique_ptr<Block> allocate(std::size_t bytes);
+    // From the driver, counted. Called with the lock held, which it gives up meanwhile.
+    std::unique_ptr<Block> obtain(std::unique_lock<std::mutex>& lock, std::size_t bytes,
+                                  std::optional<DmaBuf> buffer);
+    std::unique_ptr<Block> allocate(std::size_t bytes, std::optional<DmaBuf> buffer);
+    [[nodiscard]] std::string place() const;  // "input 0 'image': "
 
     const std::shared_ptr<ContextQueue> queue_;
     const Direction direction_;

@@ -2,12 +2,15 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "core/error.hpp"
 #include "core/tensor_spec.hpp"
 
 namespace pipeline {
@@ -26,11 +29,22 @@ struct DriverBlock {
     void* handle = nullptr;
 };
 
+// Memory of somebody else, such as a camera's: `offset` bytes into a dma-buf. The descriptor is lent.
+struct DmaBuf {
+    int fd = -1;
+    std::size_t offset = 0;
+};
+
 // Blocks to bind for one run, in tensor order, one for each tensor of the model.
 struct RunRequest {
     std::span<const DriverBlock> inputs;
     std::span<const DriverBlock> outputs;
     bool probe = false;  // the start-up run on empty input; not one of the user's
+};
+
+struct TensorSpecs {
+    std::vector<TensorSpec> inputs;
+    std::vector<TensorSpec> outputs;
 };
 
 // One executor context. Constructed, called and destroyed on the one thread that owns it, so an
@@ -46,6 +60,18 @@ public:
     virtual DriverBlock allocate(Direction direction, std::size_t index, std::size_t bytes) = 0;
     virtual void release(Direction direction, std::size_t index, DriverBlock block) noexcept = 0;
 
+    // The same in a dma-buf, which `release` lets go of. Throws Errc::config where the engine cannot.
+    virtual DriverBlock import(Direction /*direction*/, std::size_t /*index*/, std::size_t /*bytes*/,
+                               DmaBuf /*buffer*/) {
+        throw Error(Errc::config, "this engine takes no dma-buf");
+    }
+
+    // Another shape of the first input, from the next run on, on the blocks that are large enough for
+    // it. Throws Errc::config where shapes are fixed, Errc::model where the model has not this one.
+    virtual TensorSpecs reshape(std::span<const std::int64_t> /*shape*/) {
+        throw Error(Errc::config, "this engine's models have one shape; open another executor");
+    }
+
     // Bind, run, wait, undo the binding, on every path. Throws Errc::run or Errc::device.
     virtual void run(const RunRequest& request) = 0;
 
@@ -53,6 +79,10 @@ public:
     // means that it copies behind our back.
     [[nodiscard]] virtual bool zero_copy(Direction /*direction*/, std::size_t /*index*/) const {
         return true;
+    }
+    // The same in words for the summary: how the tensor's block and the engine come together.
+    [[nodiscard]] virtual std::string route(Direction direction, std::size_t index) const {
+        return zero_copy(direction, index) ? "zero-copy" : "copied by the engine";
     }
 };
 
@@ -69,6 +99,12 @@ public:
     [[nodiscard]] virtual std::size_t context_count() const noexcept = 0;
     [[nodiscard]] virtual const std::vector<TensorSpec>& inputs() const noexcept = 0;
     [[nodiscard]] virtual const std::vector<TensorSpec>& outputs() const noexcept = 0;
+    // Whether any block may be bound for any run of its context. False: a slot runs on its own blocks
+    // only, and a caller's memory is copied through them.
+    [[nodiscard]] virtual bool rebinds() const noexcept { return true; }
+    // What the user should know, by name: how the engine works on this model and what that costs.
+    // Safe from any thread, at any time.
+    [[nodiscard]] virtual std::vector<std::pair<std::string, std::string>> notes() const { return {}; }
     // Called once for each context, on the thread that will own it.
     [[nodiscard]] virtual std::unique_ptr<EngineContext> open_context(std::size_t index) = 0;
 };

@@ -1,15 +1,15 @@
 #include "core/executor.hpp"
 
 #include <string>
+#include <utility>
 
 #include "core/error.hpp"
 
 namespace pipeline {
 
 Executor::Executor(std::shared_ptr<Engine> engine, Allocator::Limits limits)
-    : limits_(limits), inputs_(engine->inputs()), outputs_(engine->outputs()) {
-    for (const auto& spec : inputs_) spec.validate();
-    for (const auto& spec : outputs_) spec.validate();
+    : limits_(limits), rebinds_(engine->rebinds()) {
+    adopt({engine->inputs(), engine->outputs()});
     if (engine->context_count() == 0) throw Error(Errc::config, "contexts: 0 is not above 0");
     for (std::size_t i = 0; i < engine->context_count(); ++i) {
         threads_.push_back(std::make_unique<ContextThread>(engine, i));
@@ -21,12 +21,14 @@ Executor::Executor(std::shared_ptr<Engine> engine, Allocator::Limits limits)
             }
             return result;
         };
-        contexts_.push_back({make(Direction::input, inputs_), make(Direction::output, outputs_)});
+        contexts_.push_back({make(Direction::input, specs(Direction::input)),
+                             make(Direction::output, specs(Direction::output))});
     }
 }
 
 const std::vector<TensorSpec>& Executor::specs(Direction direction) const noexcept {
-    return direction == Direction::input ? inputs_ : outputs_;
+    const TensorSpecs& now = *current_;
+    return direction == Direction::input ? now.inputs : now.outputs;
 }
 
 const TensorSpec& Executor::spec(Direction direction, std::size_t index) const {
@@ -63,6 +65,57 @@ bool Executor::zero_copy(Direction direction, std::size_t index) const {
         if (!*answer) return false;
     }
     return true;
+}
+
+void Executor::adopt(TensorSpecs specs) {
+    for (const auto& spec : specs.inputs) spec.validate();
+    for (const auto& spec : specs.outputs) spec.validate();
+    Shape shape = specs.inputs.empty() ? Shape() : specs.inputs[0].shape;
+    auto& known = specs_[std::move(shape)];
+    if (!known) known = std::make_unique<const TensorSpecs>(std::move(specs));
+    current_ = known.get();
+}
+
+void Executor::reshape(const std::vector<std::int64_t>& shape) {
+    const auto change = [this](std::size_t context, const Shape& to) {
+        auto changed = std::make_shared<TensorSpecs>();
+        threads_[context]->queue()->call(
+            [changed, to](EngineContext& engine) { *changed = engine.reshape(to); }, limits_.timeout);
+        return changed;
+    };
+    const Shape before = spec(Direction::input, 0).shape;
+    std::shared_ptr<TensorSpecs> changed;
+    for (std::size_t i = 0; i < threads_.size(); ++i) {
+        try {
+            changed = change(i, shape);
+        } catch (...) {
+            for (std::size_t k = 0; k <= i; ++k) {
+                try {
+                    static_cast<void>(change(k, before));
+                } catch (const Error&) {  // the first failure tells more
+                }
+            }
+            throw;
+        }
+    }
+    adopt(std::move(*changed));
+}
+
+std::string Executor::route(Direction direction, std::size_t index) const {
+    static_cast<void>(spec(direction, index));
+    std::string route;
+    for (const auto& thread : threads_) {
+        // Shared with the thread, which may come to it after the wait was given up.
+        auto answer = std::make_shared<std::pair<bool, std::string>>();
+        thread->queue()->call(
+            [=](EngineContext& context) {
+                *answer = {context.zero_copy(direction, index), context.route(direction, index)};
+            },
+            limits_.timeout);
+        route = std::move(answer->second);
+        if (!answer->first) break;
+    }
+    return route;
 }
 
 Counters Executor::counters() const noexcept {

@@ -1,9 +1,13 @@
 // A model on its contexts: their threads and the allocators of their tensors.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "core/allocator.hpp"
@@ -26,6 +30,15 @@ public:
     [[nodiscard]] std::chrono::nanoseconds timeout() const noexcept { return limits_.timeout; }
     // Whether every context works on this tensor's blocks in place.
     [[nodiscard]] bool zero_copy(Direction direction, std::size_t index) const;
+    // Whether a caller's driver memory may be bound for a run instead of a slot's own.
+    [[nodiscard]] bool rebinds() const noexcept { return rebinds_; }
+    // Another shape of the first input, in every context or in none. Only while nothing runs and no
+    // slot is in use; the ring sees to that. Throws what the engine throws.
+    void reshape(const std::vector<std::int64_t>& shape);
+    // Open rings.
+    [[nodiscard]] std::atomic<std::size_t>& rings() noexcept { return rings_; }
+    // How the contexts treat this tensor's blocks, in words; the first that is not zero-copy.
+    [[nodiscard]] std::string route(Direction direction, std::size_t index) const;
     [[nodiscard]] Counters counters() const noexcept;
     void trim() noexcept;
 
@@ -39,9 +52,15 @@ private:
         std::vector<std::shared_ptr<Allocator>> outputs;
     };
 
+    void adopt(TensorSpecs specs);
+
     const Allocator::Limits limits_;
-    const std::vector<TensorSpec> inputs_;
-    const std::vector<TensorSpec> outputs_;
+    using Shape = std::vector<std::int64_t>;
+    // Each that there was, so that what refers to one stays valid; current_ is one of them.
+    std::map<Shape, std::unique_ptr<const TensorSpecs>> specs_;
+    std::atomic<const TensorSpecs*> current_;
+    const bool rebinds_;
+    std::atomic<std::size_t> rings_{0};
     std::vector<std::unique_ptr<ContextThread>> threads_;
     std::vector<Context> contexts_;
 };

@@ -20,19 +20,6 @@ std::string tensor_place(const TensorSpec& spec, Direction direction, std::size_
     return std::string(direction_name(direction)) + " " + std::to_string(index) + " '" + spec.name + "': ";
 }
 
-// Between a tensor's driver memory, whose rows may be padded, and dense memory of its values.
-template <typename Copy>
-void for_each_row(const TensorSpec& spec, Copy copy) {
-    if (spec.row_stride == 0) {
-        copy(std::size_t{0}, std::size_t{0}, spec.byte_size());
-        return;
-    }
-    const std::size_t rows =
-        static_cast<std::size_t>(spec.shape[0]) * static_cast<std::size_t>(spec.shape[1]);
-    const std::size_t row = spec.byte_size() / rows;
-    for (std::size_t i = 0; i < rows; ++i) copy(i * spec.row_stride, i * row, row);
-}
-
 constexpr std::byte canary{0xA5};
 
 // Whether the block still begins and ends with nothing but `pattern`.
@@ -109,11 +96,12 @@ View::~View() { ring_->drop_view(slot_); }
 
 Ring::Ring(std::shared_ptr<Executor> executor, std::size_t depth)
     : executor_(std::move(executor)), busy_(executor_->context_count()) {
+    ++executor_->rings();
     slots_.reserve(depth);
     finished_.reserve(depth);
 }
 
-Ring::~Ring() = default;
+Ring::~Ring() { close(); }
 
 std::shared_ptr<Ring> Ring::create(std::shared_ptr<Executor> executor, std::size_t depth, bool probe) {
     if (depth == 0 || depth > max_depth) {
@@ -252,7 +240,7 @@ void Ring::bind(Slot& slot, Direction direction, std::span<const UserArray> arra
         const auto& allocator = executor_->allocator(slot.context, direction, array.index);
         BlockRef ref = allocator->find(array.data);
         const std::size_t needed = executor_->spec(direction, array.index).driver_size();
-        if (ref && ref.block().length >= needed) {
+        if (executor_->rebinds() && ref && ref.block().length >= needed) {
             blocks[array.index] = ref.block();
             slot.bound.push_back(std::move(ref));
             routes[first + array.index] = Route::bound;
@@ -285,9 +273,9 @@ std::vector<Route> Ring::submit(SlotId id, std::span<const UserArray> inputs,
     for (const auto& array : inputs) {
         if (routes[array.index] != Route::copied) continue;
         std::byte* const base = slot.run_inputs[array.index].base;
-        for_each_row(executor_->spec(Direction::input, array.index),
+        for_each_run(executor_->spec(Direction::input, array.index),
                      [&](std::size_t to, std::size_t from, std::size_t bytes) {
-                         std::memcpy(base + to, array.data + (array.padded ? to : from), bytes);
+                         std::memcpy(base + to, array.data + (array.driver_strides ? to : from), bytes);
                      });
     }
     executor_->queue(slot.context)->post(slot);
@@ -394,8 +382,8 @@ void Ring::copy_output(SlotId id, const UserArray& target) {
         const std::lock_guard lock(mutex_);
         check_arrays(checked(id), Direction::output, {&target, 1});
     }
-    for_each_row(source->spec(), [&](std::size_t from, std::size_t to, std::size_t bytes) {
-        std::memcpy(target.data + (target.padded ? from : to), source->data() + from, bytes);
+    for_each_run(source->spec(), [&](std::size_t from, std::size_t to, std::size_t bytes) {
+        std::memcpy(target.data + (target.driver_strides ? from : to), source->data() + from, bytes);
     });
 }
 
@@ -413,6 +401,54 @@ void Ring::want_free() noexcept {
         want_free_ = false;
         notifier_->signal();
     }
+}
+
+void Ring::reshape(const std::vector<std::int64_t>& shape) {
+    std::vector<BlockRef> garbage;
+    const std::lock_guard lock(mutex_);
+    if (closed_) throw Error(Errc::closed, "ring: closed");
+    if (executor_->rings() != 1)
+        throw Error(Errc::slot_state, "reshape: another ring is open on the executor");
+    for (const auto& slot : slots_) {
+        if (slot->state == SlotState::free) continue;
+        throw Error(Errc::slot_state, "reshape: slot " + std::to_string(slot->index) + " is " +
+                                          std::string(state_name(slot->state)) + " with " +
+                                          std::to_string(slot->views) +
+                                          " views; every slot must be released and its views gone");
+    }
+    const auto before = executor_->spec(Direction::input, 0).shape;
+    executor_->reshape(shape);
+    try {
+        for (const auto& slot : slots_) {
+            if (fit(*slot)) probe(*slot);
+        }
+    } catch (const Error&) {
+        try {
+            executor_->reshape(before);
+            for (const auto& slot : slots_) fit(*slot);
+        } catch (const Error&) {  // slots without memory: of no use any more
+            shut(garbage);
+        }
+        throw;
+    }
+}
+
+// Blocks as large as the tensors are now; whether any was replaced.
+bool Ring::fit(Slot& slot) {
+    bool replaced = false;
+    for (const auto direction : {Direction::input, Direction::output}) {
+        const auto& specs = executor_->specs(direction);
+        for (std::size_t i = 0; i < specs.size(); ++i) {
+            BlockRef& ref = slot.own(direction)[i];
+            const auto& allocator = executor_->allocator(slot.context, direction, i);
+            if (ref && ref.block().length >= specs[i].driver_size()) continue;
+            ref.reset();
+            allocator->trim();
+            ref = allocator->lease(specs[i].driver_size());
+            replaced = true;
+        }
+    }
+    return replaced;
 }
 
 SlotInfo Ring::info(SlotId id) const {
@@ -433,9 +469,15 @@ std::vector<SlotInfo> Ring::infos() const {
 void Ring::close() noexcept {
     std::vector<BlockRef> garbage;
     const std::lock_guard lock(mutex_);
+    shut(garbage);
+}
+
+// Called with the lock held.
+void Ring::shut(std::vector<BlockRef>& garbage) noexcept {
     if (closed_) return;
     closed_ = true;
     notifier_.reset();  // whoever closes may keep the ring for long, and needs its descriptor no more
+    --executor_->rings();
     finished_.clear();
     for (const auto& slot : slots_) settle(*slot, garbage);
 }

@@ -29,12 +29,12 @@ enum class Route {
     copied,  // the caller's memory, of any other kind: through the slot's block
 };
 
-// A caller's array for tensor `index`.
+// A caller's array for tensor `index`: contiguous, or with the strides of the tensor's driver memory.
 struct UserArray {
     std::size_t index = 0;
     std::byte* data = nullptr;
-    std::size_t bytes = 0;  // of its values
-    bool padded = false;    // its rows are as far apart as in driver memory, else it is dense
+    std::size_t bytes = 0;  // of the values
+    bool driver_strides = false;
 };
 
 // One acquisition of a slot. A later one has another generation, so an old handle is refused.
@@ -118,6 +118,10 @@ public:
     // Copy an output of a leased slot to a caller's array. Sizes are checked.
     void copy_output(SlotId id, const UserArray& target);
 
+    // Another shape of the first input, where every slot is free and no other ring is open. Blocks
+    // that are too small for it are allocated anew. Throws Errc::slot_state, and what the engine throws.
+    void reshape(const std::vector<std::int64_t>& shape);
+
     [[nodiscard]] SlotInfo info(SlotId id) const;
     [[nodiscard]] std::vector<SlotInfo> infos() const;
     // From now on everything but release is refused. Blocks go back to their allocators, those of
@@ -131,6 +135,8 @@ private:
     Ring(std::shared_ptr<Executor> executor, std::size_t depth);
     void add_slots(std::size_t depth);
     void probe(Slot& slot);
+    bool fit(Slot& slot);
+    void shut(std::vector<BlockRef>& garbage) noexcept;
     Slot& checked(SlotId id) const;
     void expect(const Slot& slot, SlotState state, std::string_view action) const;
     void check_arrays(const Slot& slot, Direction direction, std::span<const UserArray> arrays) const;

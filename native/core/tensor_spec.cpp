@@ -1,5 +1,6 @@
 #include "core/tensor_spec.hpp"
 
+#include <algorithm>
 #include <limits>
 
 #include "core/error.hpp"
@@ -65,6 +66,7 @@ std::size_t TensorSpec::byte_size() const {
 }
 
 std::vector<std::int64_t> TensorSpec::strides() const {
+    if (!explicit_strides.empty()) return explicit_strides;
     std::vector<std::int64_t> result(shape.size());
     auto stride = static_cast<std::int64_t>(item_size(dtype));
     for (std::size_t i = shape.size(); i-- > 0;) {
@@ -76,10 +78,19 @@ std::vector<std::int64_t> TensorSpec::strides() const {
     return result;
 }
 
-std::size_t TensorSpec::driver_size() const {
+std::size_t TensorSpec::span() const {
+    if (!explicit_strides.empty()) {
+        std::size_t size = item_size(dtype);
+        for (std::size_t i = 0; i < shape.size(); ++i) {
+            size += static_cast<std::size_t>(explicit_strides[i]) * static_cast<std::size_t>(shape[i] - 1);
+        }
+        return size;
+    }
     if (row_stride == 0) return byte_size();
     return static_cast<std::size_t>(strides()[0]) * static_cast<std::size_t>(shape[0]);
 }
+
+std::size_t TensorSpec::driver_size() const { return std::max(span(), block_bytes); }
 
 void TensorSpec::validate() const {
     const auto fail = [this](const std::string& what) {
@@ -94,6 +105,18 @@ void TensorSpec::validate() const {
             fail("its size does not fit the address space");
         }
         size *= static_cast<std::size_t>(shape[i]);
+    }
+    if (!explicit_strides.empty()) {
+        if (row_stride != 0)
+            fail("it has a row stride and strides of each dimension, which is once too often");
+        if (explicit_strides.size() != shape.size()) {
+            fail(std::to_string(explicit_strides.size()) + " strides for " + std::to_string(shape.size()) +
+                 " dimensions");
+        }
+        for (const auto stride : explicit_strides) {
+            if (stride <= 0) fail("a stride is " + std::to_string(stride) + ", not above 0");
+        }
+        return;
     }
     if (row_stride == 0) return;
     if (shape.size() != 4) fail("a row stride needs 4 dimensions, not " + std::to_string(shape.size()));

@@ -16,6 +16,30 @@ int main() {
     CHECK((padded.strides() == std::vector<std::int64_t>{48, 16, 3, 1}));
     padded.validate();
 
+    // A picture whose channels lie 16 apart, seen as NCHW; the engine wants a larger block.
+    TensorSpec apart{"i", DType::i8, {1, 2, 3, 4}, "NCHW", 0, {}, {192, 1, 64, 16}, 256};
+    CHECK(apart.byte_size() == 24 && apart.driver_size() == 256);
+    apart.block_bytes = 0;
+    CHECK(apart.driver_size() == 178);
+    apart.validate();
+    std::size_t runs = 0;
+    pipeline::for_each_run(apart, [&](std::size_t driver, std::size_t packed, std::size_t bytes) {
+        CHECK(bytes == 1 && packed == runs);
+        CHECK(driver == packed / 12 + packed % 12 / 4 * 64 + packed % 4 * 16);
+        ++runs;
+    });
+    CHECK(runs == 24);
+    runs = 0;
+    pipeline::for_each_run(padded, [&](std::size_t driver, std::size_t packed, std::size_t bytes) {
+        CHECK(bytes == 15 && driver == runs * 16 && packed == runs * 15);
+        ++runs;
+    });
+    CHECK(runs == 6);
+    apart.explicit_strides = {192, 1, 64};
+    CHECK_THROWS(apart.validate(), Errc::config, "3 strides for 4 dimensions");
+    apart.explicit_strides = {192, 1, 64, 0};
+    CHECK_THROWS(apart.validate(), Errc::config);
+
     const TensorSpec scalar{"c", DType::i64, {}, "", 0, {}};
     CHECK(scalar.byte_size() == 8 && scalar.strides().empty());
     scalar.validate();

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from pipeline.errors import ConfigError
 
@@ -14,11 +14,16 @@ if TYPE_CHECKING:
     from pipeline.backends.image import ImageInput
     from pipeline.backends.settings import ModelSettings
 
-__all__ = ["ENGINES", "Backend", "backend", "options_model"]
+__all__ = ["ENGINES", "Backend", "backend", "options_model", "validated", "validated_options"]
+
+_Model = TypeVar("_Model", bound="BaseModel")
 
 # A new engine is one native file, one module here and one line in this table.
 ENGINES = {
+    "mindspore_lite": "pipeline.backends.mindspore_lite",
+    "nnrt": "pipeline.backends.nnrt",
     "openvino": "pipeline.backends.openvino",
+    "rknn": "pipeline.backends.rknn",
     "simulated": "pipeline.backends.simulated",
 }
 
@@ -27,6 +32,11 @@ class Backend(Protocol):
     """What the Python module of an engine offers."""
 
     OPTIONS: type[BaseModel]
+    FOLDS_IMAGE: bool
+    """Whether colour order, mean and scale become part of the engine's graph.
+
+    Where they do not, preprocessing swaps the colours, and mean and scale are in the model.
+    """
 
     @staticmethod
     def open_engine(settings: ModelSettings, image: ImageInput | None) -> _native.Engine:
@@ -51,11 +61,16 @@ def options_model(engine: str) -> type[BaseModel]:
 
 def validated_options(engine: str, options: dict[str, Any]) -> Any:
     """Options as the engine's own settings. ConfigError naming the option."""
+    return validated(options_model(engine), options, ("options",))
+
+
+def validated(model: type[_Model], data: dict[str, Any], above: tuple[str, ...] = ()) -> _Model:
+    """``data`` as ``model``. ConfigError naming the first wrong value, behind ``above``."""
     from pydantic import ValidationError
 
     try:
-        return options_model(engine).model_validate(options)
+        return model.model_validate(data)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in ("options", *first["loc"]))
+        place = ".".join(str(part) for part in (*above, *first["loc"]))
         raise ConfigError(f"{place}: {first['msg']}") from None

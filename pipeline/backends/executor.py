@@ -6,14 +6,14 @@ import asyncio
 import functools
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
-from pipeline.backends import backend
+from pipeline.backends import backend, validated
 from pipeline.backends.image import ImageInput
-from pipeline.errors import ClosedError, ConfigError
+from pipeline.errors import ClosedError, ConfigError, SlotStateError
 from pipeline.opening import Opening
 from pipeline.ring import Ring, RunReport, Slot
 from pipeline.worker import call_in_thread
@@ -37,6 +37,9 @@ class Executor:
     def __init__(self, engine: _native.Engine, native: _native.Executor) -> None:
         self.engine = engine.name
         self.device = engine.device
+        self._engine: _native.Engine | None = engine
+        self._rebinds = engine.rebinds
+        self._notes: dict[str, str] = {}
         self._native = native
         self._rings: list[Ring] = []
         self._closing: asyncio.Future[bool] | None = None
@@ -127,9 +130,10 @@ class Executor:
         """Run a filled slot and wait for it.
 
         ``inputs`` and ``outputs`` map tensor indices to arrays used instead of the slot's
-        own blocks: memory from ``allocate`` is bound as it is, any other is copied; the
-        report says which. Survives cancellation: the slot returns when the engine lets go.
-        RunError when the engine fails, BindingError before the run when an array does not fit.
+        own blocks: memory from ``allocate`` is bound as it is where the engine can, any other
+        is copied; the report says which. Survives cancellation: the slot returns when the
+        engine lets go. RunError when the engine fails, BindingError before the run when an
+        array does not fit.
         """
         return await slot.submit(inputs, outputs)
 
@@ -144,21 +148,74 @@ class Executor:
         self._check_open()
         return self._native.allocate(direction, index, context)
 
+    def import_dmabuf(
+        self, index: int, fd: int, *, offset: int = 0, context: int = 0
+    ) -> npt.NDArray[Any]:
+        """Input ``index`` in a dma-buf, such as a camera's, for ``run`` to bind without a copy.
+
+        The picture lies ``offset`` bytes into it, with the strides of the input. The descriptor
+        stays the caller's and may be closed. It serves slots of the same ``context``.
+        ConfigError where the engine, or the way it binds, cannot; AllocationError when the
+        buffer is too small.
+        """
+        self._check_open()
+        return self._native.import_dmabuf(index, fd, offset, context)
+
+    async def reshape(self, shape: Sequence[int]) -> None:
+        """Change to another input shape that the model was made for, in order of the model.
+
+        ``inputs`` and ``outputs`` tell the new tensors. All slots must be free, with no view of
+        them left: SlotStateError. The ring's blocks stay, but for those that are too small
+        now. ConfigError where the engine's shapes are fixed, ModelError where the model has
+        not this one; nothing has changed then.
+        """
+        self._check_open()
+        rings = [ring for ring in self._rings if not ring.closed]
+        if len(rings) > 1:
+            raise SlotStateError("reshape: several rings are open on the executor")
+        if rings:
+            await rings[0]._reshape(shape)
+        else:
+            await call_in_thread("reshape", functools.partial(self._native.reshape, shape))
+
+    def trim(self) -> None:
+        """Hand driver memory that nobody uses back; it is otherwise kept for the next use."""
+        self._native.trim()
+
     def counters(self) -> _native.Counters:
         """Driver allocations, frees and what is live, over all tensors and contexts."""
         return self._native.counters()
 
     def zero_copy(self) -> dict[str, bool]:
         """Whether the engine works on each tensor's block in place. Blocks; see ``ring`` first."""
+        return {
+            name: self._native.zero_copy(direction, index)
+            for name, direction, index in self._tensors()
+        }
+
+    def routes(self) -> dict[str, str]:
+        """The same in words, with the way each tensor takes. Blocks; see ``ring`` first."""
+        return {
+            name: self._native.route(direction, index) for name, direction, index in self._tensors()
+        }
+
+    def _tensors(self) -> Iterator[tuple[str, _native.Direction, int]]:
         both: tuple[tuple[_native.Direction, Sequence[_native.TensorSpec]], ...] = (
             ("input", self.inputs),
             ("output", self.outputs),
         )
-        return {
-            f"{direction} {index} {spec.name!r}": self._native.zero_copy(direction, index)
-            for direction, specs in both
-            for index, spec in enumerate(specs)
-        }
+        for direction, specs in both:
+            for index, spec in enumerate(specs):
+                yield f"{direction} {index} {spec.name!r}", direction, index
+
+    @property
+    def rebinds(self) -> bool:
+        """Whether ``run`` binds memory from ``allocate``; else it copies it, like any other."""
+        return self._rebinds
+
+    def notes(self) -> dict[str, str]:
+        """What the engine has to say about itself: how it binds memory, and what that costs."""
+        return self._engine.notes if self._engine is not None else self._notes
 
     async def close(self, timeout: float = 5.0) -> bool:
         """Close the rings, free the driver memory and end the contexts' threads.
@@ -176,6 +233,7 @@ class Executor:
         ended = await call_in_thread(
             "close-executor", functools.partial(self._native.close, timeout)
         )
+        self._notes, self._engine = self.notes(), None  # which keeps the device's memory
         if not ended:
             _log.warning(
                 "executor closed, but %d blocks of driver memory are still in use by a run or by "
@@ -192,15 +250,8 @@ class Executor:
 def _settings(
     model: str | os.PathLike[str] | None, engine: str, settings: dict[str, Any]
 ) -> ModelSettings:
-    from pydantic import ValidationError
-
     from pipeline.backends.settings import ModelSettings
 
     backend(engine)
     path = None if model is None else os.fspath(model)
-    try:
-        return ModelSettings.model_validate({"path": path, "engine": engine, **settings})
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise ConfigError(f"{place}: {first['msg']}") from None
+    return validated(ModelSettings, {"path": path, "engine": engine, **settings})

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
 import importlib.metadata
 import importlib.util
-import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pipeline.backends.library import first_loadable, named_library
 from pipeline.errors import ConfigError, EngineNotInstalledError
 
 if TYPE_CHECKING:
@@ -19,7 +18,14 @@ if TYPE_CHECKING:
     from pipeline.backends.image import ImageInput
     from pipeline.backends.settings import ModelSettings
 
-__all__ = ["OPTIONS", "OpenVINOOptions", "find_library", "list_devices", "open_engine"]
+__all__ = [
+    "FOLDS_IMAGE",
+    "OPTIONS",
+    "OpenVINOOptions",
+    "find_library",
+    "list_devices",
+    "open_engine",
+]
 
 _SONAME = "libopenvino_c.so"
 _OLDEST = (2026, 4)
@@ -91,6 +97,7 @@ class OpenVINOOptions(BaseModel):
 
 
 OPTIONS = OpenVINOOptions
+FOLDS_IMAGE = True
 
 
 def find_library(setting: str | None = None) -> str:
@@ -101,18 +108,15 @@ def find_library(setting: str | None = None) -> str:
     none or the package is too old.
     """
     if setting is not None:
-        if os.sep in setting and not Path(setting).is_file():
-            raise EngineNotInstalledError(f"{setting}: no such library")
-        return setting
+        return named_library(setting, "model.library: ")
     packaged = _packaged_library()
     if packaged is not None:
         _check_version()
         return str(packaged)
-    try:
-        ctypes.CDLL(_SONAME)
-    except OSError:
-        raise EngineNotInstalledError(f"OpenVINO is not installed: {_INSTALL}") from None
-    return _SONAME
+    found = first_loadable([_SONAME])
+    if found is None:
+        raise EngineNotInstalledError(f"OpenVINO is not installed: {_INSTALL}")
+    return found
 
 
 def open_engine(settings: ModelSettings, image: ImageInput | None) -> _native.Engine:
@@ -136,13 +140,13 @@ def open_engine(settings: ModelSettings, image: ImageInput | None) -> _native.En
         find_library(settings.library),
         settings.path,
         settings.device,
-        contexts=settings.contexts,
+        contexts=settings.context_count(),
         input_shape=settings.input_shape,
         image_input=image is not None,
         swap_rb=folded.color == "rgb",
         mean=folded.mean,
         scale=folded.scale,
-        properties=options.to_properties(settings.contexts, settings.device),
+        properties=options.to_properties(settings.context_count(), settings.device),
     )
 
 

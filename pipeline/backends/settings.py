@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 __all__ = ["ModelSettings"]
 
+_Contexts = Annotated[int, Field(ge=1, le=64)]
 _Dimension = Annotated[int, Field(ge=1, le=2**31 - 1)]
 
 
@@ -23,10 +24,12 @@ class ModelSettings(BaseModel):
         "package. Relative paths start at the folder of this file. Only the simulated engine "
         "needs none.",
     )
-    engine: Literal["openvino", "simulated"] = Field(
+    engine: Literal["mindspore_lite", "nnrt", "openvino", "rknn", "simulated"] = Field(
         default="openvino",
-        description="openvino reads ONNX, IR and TFLite models; simulated is an NPU in software, "
-        "for tests and for trying a configuration without a model.",
+        description="openvino reads ONNX, IR and TFLite models; rknn runs RKNN models on Rockchip "
+        "NPUs; nnrt runs offline models and compiled caches on OpenHarmony; mindspore_lite reads "
+        ".ms models; simulated is an NPU in software, for tests and for trying a configuration "
+        "without a model.",
     )
     device: str = Field(
         default="CPU",
@@ -34,8 +37,10 @@ class ModelSettings(BaseModel):
         description="Device of the engine, for example CPU, GPU, NPU or AUTO; the devices "
         "command lists those of this machine.",
     )
-    contexts: int = Field(
-        default=1, ge=1, le=64, description="Number of executor contexts: runs at the same time."
+    contexts: _Contexts | Literal["auto"] = Field(
+        default=1,
+        description="Number of executor contexts: runs at the same time. auto is what suits the "
+        "engine: one for each core of a Rockchip NPU, one on others.",
     )
     input_shape: Annotated[tuple[_Dimension, ...], Field(min_length=1, max_length=8)] | None = (
         Field(
@@ -80,3 +85,7 @@ class ModelSettings(BaseModel):
     options: dict[str, Any] = Field(
         default_factory=dict, description="Settings of this one engine; see the engine's own."
     )
+
+    def context_count(self, automatic: int = 1) -> int:
+        """Number of contexts, ``automatic`` where that is left to the engine."""
+        return automatic if self.contexts == "auto" else self.contexts

@@ -21,7 +21,14 @@ if TYPE_CHECKING:
     from pipeline.backends.image import ImageInput
     from pipeline.backends.settings import ModelSettings
 
-__all__ = ["OPTIONS", "SimulatedOptions", "expected_output", "list_devices", "open_engine"]
+__all__ = [
+    "FOLDS_IMAGE",
+    "OPTIONS",
+    "SimulatedOptions",
+    "expected_output",
+    "list_devices",
+    "open_engine",
+]
 
 _Shape = Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1, max_length=8)]
 _Run = Annotated[int, Field(ge=1)]
@@ -69,6 +76,7 @@ class SimulatedOptions(BaseModel):
 
 
 OPTIONS = SimulatedOptions
+FOLDS_IMAGE = True  # what it computes knows no colours
 
 
 def open_engine(settings: ModelSettings, image: ImageInput | None) -> _native.Engine:
@@ -81,7 +89,7 @@ def open_engine(settings: ModelSettings, image: ImageInput | None) -> _native.En
     return _native.simulated(
         [_native.TensorSpec("input", "uint8", shape, "NHWC" if len(shape) == 4 else "")],
         [_output_spec(_native, tensor) for tensor in options.outputs],
-        contexts=settings.contexts,
+        contexts=settings.context_count(),
         latency_us=options.latency_ms * 1e3,
         jitter_us=options.jitter_ms * 1e3,
         distribution=options.distribution,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import math
 import os
 import stat
@@ -19,6 +20,8 @@ from pipeline.sinks.settings import JsonlSettings
 from pipeline.sinks.target import make_parent, reason_of
 
 __all__ = ["JsonlSink", "record"]
+
+_log = logging.getLogger(__name__)
 
 
 def record(result: Result) -> dict[str, Any]:
@@ -58,6 +61,9 @@ class JsonlSink:
     def open(self, stream: StreamInfo) -> None:
         """Make the file. SinkError when it is a folder or cannot be written."""
         make_parent("jsonl", self._path)
+        with contextlib.suppress(OSError):
+            if stat.S_ISFIFO(os.stat(self._path).st_mode):
+                _log.warning("jsonl: %s: waiting until something reads this pipe", self._path)
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         try:
             self._file = os.open(self._path, flags, 0o666)

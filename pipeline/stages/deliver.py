@@ -21,7 +21,8 @@ class Deliver(Stage):
     """Writes results to a sink, on the sink's own thread, until no result is left.
 
     ``on_error`` says what a failure does: stop everything, retry the same result, or disable
-    this sink alone; ``say(state, reason)`` is told of the latter two.
+    this sink alone; ``say(state, reason)`` is told of the latter two. ``lost``
+    is called for a result that was taken and may not have been written.
     """
 
     def __init__(
@@ -29,12 +30,14 @@ class Deliver(Stage):
         name: str,
         sink: Sink,
         results: Channel[Result],
+        lost: Callable[[], None] = lambda: None,
         *,
         on_error: Literal["stop", "retry", "disable"] = "stop",
         backoff: Backoff | None = None,
         say: Callable[[State, str], None] = lambda state, reason: None,
     ) -> None:
-        super().__init__(f"sink-{name}")
+        super().__init__(name)
+        self._lost = lost
         self._sink = sink
         self._results = results
         self._on_error = on_error
@@ -53,6 +56,9 @@ class Deliver(Stage):
                 result = await self._results.get()
                 try:
                     await self._write(result)
+                except BaseException:
+                    self._lost()
+                    raise
                 finally:
                     result.release()
         except ChannelClosed:

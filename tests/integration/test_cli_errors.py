@@ -384,3 +384,27 @@ def _clip(path: Path, frames: int) -> bytes:
         writer.write(random.integers(0, 256, (48, 64, 3), np.uint8))
     writer.release()
     return path.read_bytes()
+
+
+@needs_native
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_standard_streams_do_no_harm(tmp_path: Path, closed: str) -> None:
+    """As under some launchers, where the next file that is opened would take their place."""
+    (tmp_path / "camera.yaml").write_text(SIMULATED)
+    results = tmp_path / "results.jsonl"
+    command = f"{sys.executable} -m pipeline camera.yaml --quiet --jsonl {results} {closed}"
+    done = subprocess.run(command, shell=True, cwd=tmp_path, timeout=120, check=False)
+    assert done.returncode == 0
+    assert len(results.read_text().splitlines()) == 5
+
+
+@needs_native
+@pytest.mark.parametrize("name", ["camera.yaml", "link.yaml"])
+@pytest.mark.parametrize("option", ["--jsonl", "--summary"])
+def test_the_configuration_is_not_overwritten(
+    run: Run, tmp_path: Path, name: str, option: str
+) -> None:
+    (tmp_path / "camera.yaml").write_text(SIMULATED)
+    (tmp_path / "link.yaml").symlink_to(tmp_path / "camera.yaml")
+    run("camera.yaml", option, name, config=SIMULATED).failed(2, "would overwrite")
+    assert (tmp_path / "camera.yaml").read_text() == SIMULATED

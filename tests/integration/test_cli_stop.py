@@ -84,8 +84,9 @@ def test_stopping_is_bounded_while_the_engine_hangs(
     if signals == 2:
         process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
-    assert process.returncode == signals - 1, err
-    assert "warning: did not stop in time: " in err
+    assert process.returncode == (4 if signals == 1 else 1), err
+    if signals == 1:  # with two it may be cancelled before the third run has begun
+        assert "error: did not stop in time and was left behind: executor" in err
     assert "Traceback" not in err
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from pipeline import ClosedError, Executor, Pipeline, Result, RunError, SourceError
+from pipeline import ClosedError, ConfigError, Executor, Pipeline, Result, RunError, SourceError
 from pipeline.backends.simulated import expected_output
 from pipeline.locate import resolve
 from pipeline.sources.synthetic import synthetic_frame
@@ -255,6 +255,17 @@ def test_blocking() -> None:
     assert stats.results == 30
     assert set(stats.stage_ms) == {"capture", "preprocess", "infer", "postprocess"}
     assert stats.slots == {"free": 4}
+
+
+async def test_mistakes_in_calling_are_told() -> None:
+    wrong: list[Any] = ["camera.yaml", None, []]
+    for config in wrong:
+        with pytest.raises(ConfigError, match="from_yaml"):
+            Pipeline(config)
+    with pytest.raises(ClosedError, match="async with"):
+        Pipeline(simulated(3)).run()
+    with pytest.raises(ClosedError, match="not open"):
+        aiter(Pipeline(simulated(3)))
 
 
 async def test_the_executor_by_hand() -> None:

@@ -1,6 +1,7 @@
 """Runs cancelled at random points: every slot comes back, none twice, nothing hangs.
 
-CI runs this file with the native module under the thread sanitizer, too.
+``native/tests/test_cancellation.cpp`` does the same to the core alone, which CI runs under the
+thread sanitizer.
 """
 
 from __future__ import annotations

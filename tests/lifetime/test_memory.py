@@ -45,12 +45,21 @@ asyncio.run(main(sys.argv[1]))
 
 CYCLES = """
 import asyncio, json, os, sys, time
-from pipeline import Executor
+from pipeline import Executor, Pipeline
 
 def resources():
     return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
 
+def more(now, before):
+    return any(a > b for a, b in zip(now, before))
+
 async def cycle(engine):
+    if engine == "pipeline":
+        config = {"source": {"uri": "synthetic:?width=32&height=32&frames=5"},
+                  "model": {"engine": "simulated", "contexts": 2, "input_shape": [1, 32, 32, 3]}}
+        async with Pipeline(config) as pipeline:
+            await pipeline.wait()
+        return
     settings = {"input_shape": [1, 32, 32, 3]}
     if engine == "openvino":
         from pathlib import Path
@@ -69,7 +78,7 @@ async def main(engine):
     for _ in range(50):
         await cycle(engine)
     limit = time.monotonic() + 20
-    while resources() != before and time.monotonic() < limit:
+    while more(resources(), before) and time.monotonic() < limit:
         await asyncio.sleep(0.01)  # a thread that is done may not be gone yet
     print(json.dumps([before, resources()]))
 
@@ -101,7 +110,9 @@ def test_two_thousand_looped_frames_allocate_nothing(overflow: str) -> None:
         assert found["dropped"] == 0
 
 
-@pytest.mark.parametrize("engine", ["simulated", "openvino"])
-def test_fifty_openings_leave_nothing_open(engine: str) -> None:
-    before, after = run(CYCLES, engine)
-    assert after == before
+@pytest.mark.parametrize("what", ["simulated", "openvino", "pipeline"])
+def test_fifty_openings_leave_nothing_open(what: str) -> None:
+    before, after = run(CYCLES, what)
+    # Fewer is no leak: a thread that was done may still have been counted before.
+    assert after[0] <= before[0], "descriptors"
+    assert after[1] <= before[1], "threads"

@@ -311,7 +311,7 @@ def test_video_scales_frames_of_another_size(tmp_path: Path, known: bool) -> Non
     with pytest.raises(SinkError, match="not open"):
         sink.write(result())
     sink.open(STREAM if known else StreamInfo("front", None))
-    grey = np.full((STREAM.format.height, STREAM.format.width, 3), 128, np.uint8)
+    grey = np.full((48, 64, 3), 128, np.uint8)
     sink.write(result(0, Detections.empty(), grey))
     sink.write(result(1, Detections.empty(), np.full((2, 2, 3), 128, np.uint8)))
     sink.close()

@@ -1,0 +1,61 @@
+// For engines that cannot fold picture conversions into their graph: a u8 picture as captured,
+// written into the tensor that the model declares, by table and in one pass.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "core/tensor_spec.hpp"
+
+namespace pipeline {
+
+struct PictureOptions {
+    // Frames are BGR and the model wants RGB, or the other way round.
+    bool swap_rb = false;
+    // The model gets (value - mean) / scale, in the model's channel order; 1 or C values each.
+    std::vector<float> mean;
+    std::vector<float> scale;
+};
+
+class Picture {
+public:
+    // Whether the model's tensor is a picture: rank 4 of known order, 1, 3 or 4 channels, and a type
+    // that bytes can be turned into without knowing more (u8, f16, f32).
+    [[nodiscard]] static bool fits(const TensorSpec& model) noexcept;
+
+    // Throws Errc::config naming the input when mean or scale do not fit it.
+    Picture(const TensorSpec& model, const PictureOptions& options);
+
+    // What the slot holds: u8 NHWC.
+    [[nodiscard]] const TensorSpec& slot() const noexcept { return slot_; }
+    // False: the model takes the slot's bytes as they are.
+    [[nodiscard]] bool converts() const noexcept { return converts_; }
+    // `from` is a slot's dense memory, `to` has the model's bytes.
+    void convert(const std::byte* from, std::byte* to) const noexcept;
+
+private:
+    template <class T>
+    using Tables = std::array<std::array<T, 256>, 4>;  // by the model's channel
+
+    template <class T>
+    void convert_to(const Tables<T>& tables, const std::byte* from, std::byte* to) const noexcept;
+
+    TensorSpec slot_;
+    DType dtype_;
+    bool planar_;  // the model is NCHW
+    bool swap_rb_;
+    bool converts_;
+    std::size_t channels_;
+    std::size_t pixels_;  // of one picture
+    std::size_t batch_;
+    Tables<float> floats_{};
+    Tables<std::uint16_t> halves_{};
+    Tables<std::uint8_t> bytes_{};
+};
+
+// The nearest half-precision value's bits, ties to even.
+[[nodiscard]] std::uint16_t to_half(float value) noexcept;
+
+}  // namespace pipeline

@@ -1,0 +1,35 @@
+// The allocators that one model gave out: by identity, kept alive, safe from any thread.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <unordered_map>
+
+namespace pipeline {
+
+// One registry for each model, so that the end of one model cannot take another's allocators away.
+// `key` is what the driver knows an allocator by; `owner` is whatever has to live for the key to
+// stay usable, and is held as long as the entry and by everyone who looked it up.
+class AllocatorRegistry {
+public:
+    using Owner = std::shared_ptr<const void>;
+
+    // Once more with the same owner is no error. Throws Errc::binding, naming `place`, for no key,
+    // no owner, or a key that belongs to somebody else.
+    void add(const void* key, Owner owner, std::string_view place);
+    // The owner of a key. Throws Errc::binding, naming `place`, when there is no key or the model
+    // never gave it out.
+    [[nodiscard]] Owner require(const void* key, std::string_view place) const;
+    [[nodiscard]] bool contains(const void* key) const noexcept;
+    // Lose all entries; owners that were looked up live on.
+    void clear() noexcept;
+    [[nodiscard]] std::size_t size() const noexcept;
+
+private:
+    mutable std::mutex mutex_;
+    std::unordered_map<const void*, Owner> entries_;
+};
+
+}  // namespace pipeline

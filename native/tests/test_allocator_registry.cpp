@@ -1,0 +1,106 @@
+// The faults of the original registry of allocators, by their numbers; each must be absent.
+#include <array>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "check.hpp"
+#include "core/allocator_registry.hpp"
+
+using namespace pipeline;
+
+namespace {
+
+struct Driver {
+    int allocator = 0;  // its address is the key
+};
+
+// One registry for all models, cleared when any of them ended.
+void fault_01_the_end_of_a_model_leaves_the_allocators_of_others() {
+    const auto driver = std::make_shared<Driver>();
+    AllocatorRegistry first;
+    first.add(&driver->allocator, driver, "first");
+    {
+        AllocatorRegistry second;
+        const auto other = std::make_shared<Driver>();
+        second.add(&other->allocator, other, "second");
+        CHECK(!first.contains(&other->allocator));
+        CHECK_THROWS(first.require(&other->allocator, "input 0 'a'"), Errc::binding, "input 0 'a'");
+        second.clear();
+        CHECK(second.size() == 0);
+    }
+    CHECK(first.require(&driver->allocator, "first") == driver);
+}
+
+// Written to by many threads without a lock; the thread sanitizer watches.
+void fault_02_many_threads_use_a_registry() {
+    constexpr std::size_t each = 500;
+    AllocatorRegistry registry;
+    std::vector<std::shared_ptr<Driver>> drivers;
+    for (std::size_t i = 0; i < 4 * each; ++i) drivers.push_back(std::make_shared<Driver>());
+    std::vector<std::thread> threads;
+    for (std::size_t t = 0; t < 4; ++t) {
+        threads.emplace_back([&, t] {
+            for (std::size_t i = t * each; i < (t + 1) * each; ++i) {
+                registry.add(&drivers[i]->allocator, drivers[i], "many");
+                CHECK(registry.require(&drivers[i]->allocator, "many") == drivers[i]);
+                CHECK(registry.size() > 0);
+            }
+        });
+    }
+    for (auto& thread : threads) thread.join();
+    CHECK(registry.size() == drivers.size());
+}
+
+// Weak references gave null for an allocator that had ended, and the call succeeded.
+void fault_03_an_allocator_that_was_looked_up_lives() {
+    auto driver = std::make_shared<Driver>();
+    const std::weak_ptr<Driver> watch = driver;
+    const void* const key = &driver->allocator;
+    AllocatorRegistry registry;
+    registry.add(key, driver, "model");
+    driver.reset();
+    CHECK(!watch.expired());
+    auto held = registry.require(key, "model");
+    CHECK(held != nullptr);
+    registry.clear();
+    CHECK(!watch.expired());
+    CHECK_THROWS(registry.require(key, "output 1 'b'"), Errc::binding,
+                 "output 1 'b': the allocator is unknown");
+    held.reset();
+    CHECK(watch.expired());
+}
+
+// Null was registered like any other, so that setting null passed.
+void fault_04_a_null_allocator_is_refused() {
+    const auto driver = std::make_shared<Driver>();
+    AllocatorRegistry registry;
+    CHECK_THROWS(registry.add(nullptr, driver, "input 0 'a'"), Errc::binding,
+                 "input 0 'a': a null allocator");
+    CHECK_THROWS(registry.add(&driver->allocator, nullptr, "input 0 'a'"), Errc::binding, "without an owner");
+    CHECK_THROWS(registry.require(nullptr, "input 0 'a'"), Errc::binding, "the allocator is null");
+    CHECK(!registry.contains(nullptr));
+    CHECK(registry.size() == 0);
+}
+
+void a_key_has_one_owner() {
+    const auto driver = std::make_shared<Driver>();
+    const auto other = std::make_shared<Driver>();
+    AllocatorRegistry registry;
+    registry.add(&driver->allocator, driver, "one");
+    registry.add(&driver->allocator, driver, "one");
+    CHECK(registry.size() == 1);
+    CHECK_THROWS(registry.add(&driver->allocator, other, "one"), Errc::binding, "another owner");
+    CHECK(registry.require(&driver->allocator, "one") == driver);
+}
+
+}  // namespace
+
+int main() {
+    fault_01_the_end_of_a_model_leaves_the_allocators_of_others();
+    fault_02_many_threads_use_a_registry();
+    fault_03_an_allocator_that_was_looked_up_lives();
+    fault_04_a_null_allocator_is_refused();
+    a_key_has_one_owner();
+}

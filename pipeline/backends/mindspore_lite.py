@@ -1,0 +1,132 @@
+"""Engine ``mindspore_lite``: where its library is, its settings, and opening a ``.ms`` model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from pipeline.backends.library import first_loadable, named_library
+from pipeline.errors import ConfigError, EngineNotInstalledError
+
+if TYPE_CHECKING:
+    from pipeline import _native
+    from pipeline.backends.image import ImageInput
+    from pipeline.backends.settings import ModelSettings
+
+__all__ = ["OPTIONS", "MindSporeLiteOptions", "find_library", "list_devices", "open_engine"]
+
+# For applications on OpenHarmony, for its system, and of the release for other systems.
+_SONAMES = ("libmindspore_lite_ndk.so", "libmindspore_lite.so", "libmindspore-lite.so")
+
+_AFFINITIES = ("none", "big", "little")
+_PRIORITIES = ("none", "low", "medium", "high")
+_PERFORMANCES = (*_PRIORITIES, "extreme")
+_FREQUENCIES = ("none", "low", "balanced", "high", "extreme")
+
+
+class MindSporeLiteOptions(BaseModel):
+    """``model.options`` of engine mindspore_lite: how it runs the model."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    threads: int | None = Field(
+        default=None,
+        ge=1,
+        le=1024,
+        description="CPU threads of each context. Left out: MindSpore Lite decides.",
+    )
+    affinity: Literal["none", "big", "little"] = Field(
+        default="none", description="Which kind of core the threads are bound to."
+    )
+    cores: tuple[Annotated[int, Field(ge=0, le=4095)], ...] = Field(
+        default=(),
+        max_length=1024,
+        description="Cores to bind the threads to, instead of affinity.",
+    )
+    fp16: bool = Field(default=False, description="Compute in half precision where the device can.")
+    performance: Literal["none", "low", "medium", "high", "extreme"] = Field(
+        default="none", description="Performance mode of an NNRT device."
+    )
+    priority: Literal["none", "low", "medium", "high"] = Field(
+        default="none", description="Priority of the model's work on an NNRT device."
+    )
+    frequency: Literal["none", "low", "balanced", "high", "extreme"] = Field(
+        default="none", description="Frequency of a Kirin NPU; none is its own choice."
+    )
+    cpu_fallback: bool = Field(
+        default=True, description="Run operators on the CPU that the accelerator does not have."
+    )
+    extensions: dict[str, str] = Field(
+        default_factory=dict,
+        description="Other settings of an NNRT device by MindSpore Lite's own names, such as "
+        "CachePath and CacheVersion.",
+    )
+
+
+OPTIONS = MindSporeLiteOptions
+FOLDS_IMAGE = True
+
+
+def find_library(setting: str | None = None) -> str:
+    """Path or loader name of MindSpore Lite's C library: ``setting``, else the system's.
+
+    EngineNotInstalledError when there is none.
+    """
+    if setting is not None:
+        return named_library(setting)
+    found = first_loadable(_SONAMES)
+    if found is None:
+        raise EngineNotInstalledError(
+            f"MindSpore Lite is not installed: none of {', '.join(_SONAMES)} is found; "
+            "name the library in model.library"
+        )
+    return found
+
+
+def open_engine(settings: ModelSettings, image: ImageInput | None) -> _native.Engine:
+    """Load a ``.ms`` model and build it for ``settings.device``.
+
+    Devices are CPU, GPU, NPU (Kirin) and NNRT, the last with ``:`` and an id, a type
+    (accelerator, GPU, CPU, others) or a name where it should not choose by itself. The forced
+    input shape replaces that of the first input, in the model's own layout. With ``image``,
+    each image input of the types uint8, float16 and float32 is uint8 NHWC and converted in one
+    pass where the model wants another type or order. Blocks. EngineNotInstalledError,
+    ModelError (file, shape or type), DeviceError (absent), ConfigError (an option that is wrong
+    or that this library does not know).
+    """
+    from pipeline import _native
+    from pipeline.backends import validated_options
+    from pipeline.backends.image import ImageInput
+
+    if settings.path is None:
+        raise ConfigError("model.path: missing, but engine mindspore_lite needs a model file")
+    options: MindSporeLiteOptions = validated_options("mindspore_lite", settings.options)
+    folded = image if image is not None else ImageInput()
+    return _native.mindspore_lite(
+        find_library(settings.library),
+        settings.path,
+        settings.device,
+        contexts=settings.context_count(),
+        input_shape=settings.input_shape,
+        image_input=image is not None,
+        swap_rb=folded.color == "rgb",
+        mean=folded.mean,
+        scale=folded.scale,
+        threads=options.threads or 0,
+        affinity=_AFFINITIES.index(options.affinity),
+        cores=options.cores,
+        fp16=options.fp16,
+        performance=_PERFORMANCES.index(options.performance),
+        priority=_PRIORITIES.index(options.priority),
+        frequency=_FREQUENCIES.index(options.frequency),
+        cpu_fallback=options.cpu_fallback,
+        extensions=options.extensions,
+    )
+
+
+def list_devices(library: str | None = None) -> tuple[str, list[tuple[str, str]]]:
+    """The family of the library's names, OH_AI or MS, and each device as (id, full name)."""
+    from pipeline import _native
+
+    return _native.mindspore_lite_devices(find_library(library))

@@ -1,0 +1,286 @@
+"""The ring as the event loop sees it: waiting in turn, cancelling, failing, closing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline import ClosedError, Executor, Ring, RunError, SlotStateError
+from pipeline.opening import Opening
+
+Until = Callable[[Callable[[], bool]], Awaitable[None]]
+
+pytestmark = pytest.mark.both_loops
+DEPTH = 2
+
+
+def opened(contexts: int = 1, **options: Any) -> Opening[Executor]:
+    shapes = [{"name": "first", "shape": [1, 4]}, {"name": "second", "shape": [2, 3]}]
+    return Executor.open(
+        engine="simulated",
+        contexts=contexts,
+        input_shape=[1, 8, 8, 3],
+        options={"outputs": shapes, **options},
+    )
+
+
+@pytest.fixture
+async def executor() -> AsyncIterator[Executor]:
+    async with opened() as executor:
+        yield executor
+
+
+@pytest.fixture
+async def ring(executor: Executor) -> AsyncIterator[Ring]:
+    async with executor.ring(DEPTH) as ring:
+        yield ring
+
+
+async def turns(count: int = 3) -> None:
+    """Let other tasks go on until they wait."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def states(ring: Ring) -> list[str]:
+    return [info.state for info in ring.slots()]
+
+
+# Waiting.
+
+
+async def test_whoever_waits_longest_is_served_first(ring: Ring) -> None:
+    held = [await ring.acquire() for _ in range(DEPTH)]
+    order: list[int] = []
+
+    async def wait(number: int) -> None:
+        async with ring.slot():
+            order.append(number)
+
+    waiting = [asyncio.ensure_future(wait(number)) for number in range(6)]
+    await turns()
+    assert order == []
+    for slot in held:
+        slot.release()
+    async with asyncio.timeout(30):
+        await asyncio.gather(*waiting)
+    assert order == list(range(6))
+
+
+async def test_a_newcomer_does_not_overtake(ring: Ring) -> None:
+    held = [await ring.acquire() for _ in range(DEPTH)]
+    waiting = asyncio.ensure_future(ring.acquire())
+    await turns()
+    held[0].release()  # the loop has not looked yet
+    late = asyncio.ensure_future(ring.acquire())
+    async with asyncio.timeout(30):
+        first = await waiting
+    assert not late.done()
+    first.release()
+    async with asyncio.timeout(30):
+        (await late).release()
+    held[1].release()
+    assert states(ring) == ["free"] * DEPTH
+
+
+async def test_a_slot_given_to_somebody_who_was_cancelled_is_not_lost(ring: Ring) -> None:
+    held = [await ring.acquire() for _ in range(DEPTH)]
+    waiting = asyncio.ensure_future(ring.acquire())
+    await turns()
+    held[0].release()
+    ring._on_ready()  # the waiter has its slot, but did not run yet
+    assert states(ring).count("filling") == DEPTH
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert sorted(states(ring)) == ["filling", "free"]
+    held[1].release()
+
+
+async def test_the_slots_take_turns(ring: Ring, executor: Executor) -> None:
+    seen = []
+    for _ in range(3 * DEPTH):
+        async with ring.slot() as slot:
+            seen.append(slot.index)
+            await executor.run(slot)
+    assert seen == [0, 1] * 3
+
+
+async def test_the_least_busy_context_is_next() -> None:
+    async with opened(contexts=2) as executor, executor.ring(4) as ring:
+        first = await ring.acquire()
+        second = await ring.acquire()
+        assert {first.context, second.context} == {0, 1}
+        third = await ring.acquire()
+        third.release()
+        first.release()
+        again = await ring.acquire()
+        assert again.context == first.context
+        for slot in (second, again):
+            slot.release()
+
+
+async def test_forgotten_views_are_told(
+    ring: Ring, executor: Executor, until: Until, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept = []
+    for _ in range(DEPTH):
+        async with ring.slot() as slot:
+            await executor.run(slot)
+            kept.append(slot.outputs[0])
+    with caplog.at_level(logging.WARNING, "pipeline.ring"):
+        waiting = asyncio.ensure_future(ring.acquire())
+        await until(lambda: "views keep all 2 (slot 0: 1, slot 1: 1)" in caplog.text)
+    assert not waiting.done()
+    kept.clear()
+    async with asyncio.timeout(30):
+        (await waiting).release()
+
+
+# Tensors.
+
+
+async def test_tensors_are_a_sequence(ring: Ring, executor: Executor) -> None:
+    async with ring.slot() as slot:
+        slot.inputs[0][...] = np.arange(192).reshape(1, 8, 8, 3)
+        assert len(slot.inputs) == 1
+        await executor.run(slot)
+        outputs = slot.outputs
+        assert len(outputs) == 2
+        assert [view.shape for view in outputs] == [(1, 4), (2, 3)]
+        assert [view.shape for view in outputs[1:]] == [(2, 3)]
+        assert [view.shape for view in outputs[::-1]] == [(2, 3), (1, 4)]
+        np.testing.assert_array_equal(outputs[-1], outputs[1])
+        np.testing.assert_array_equal(outputs[0], [[0, 48, 96, 144]])
+        for index in (2, -3):
+            with pytest.raises(IndexError, match="there are 2"):
+                outputs[index]
+    assert ring.slots()[slot.index].views == 0
+
+
+# Runs.
+
+
+async def test_a_run_that_fails_costs_no_slot() -> None:
+    async with opened(fail_runs=[1, 3]) as executor, executor.ring(1) as ring:
+        for number in range(1, 5):
+            async with ring.slot() as slot:
+                slot.inputs[0][...] = number
+                if number in (1, 3):
+                    with pytest.raises(RunError, match=f"run {number} fails, as scripted"):
+                        await executor.run(slot)
+                    assert slot.state == "done"
+                    with pytest.raises(SlotStateError, match="it must be leased"):
+                        slot.outputs[0]
+                else:
+                    report = await executor.run(slot)
+                    assert report.finished_ns >= report.started_ns
+                    assert (slot.outputs[0] == number).all()
+        assert states(ring) == ["free"]
+
+
+async def test_a_cancelled_run_leaves_its_slot_to_the_holder(until: Until) -> None:
+    async with opened(latency_ms=20) as executor, executor.ring(1) as ring:
+        slot = await ring.acquire()
+        run = slot.submit()
+        run.cancel()
+        assert slot.state == "submitted"
+        await until(lambda: slot.state == "done")
+        slot.release()
+        assert states(ring) == ["free"]
+        async with ring.slot() as slot:
+            await executor.run(slot)
+
+
+async def test_whoever_awaits_the_run_of_a_released_slot_is_told(until: Until) -> None:
+    async with opened(latency_ms=20) as executor, executor.ring(1) as ring:
+        slot = await ring.acquire()
+        run = asyncio.ensure_future(executor.run(slot))
+        await turns()
+        slot.release()
+        with pytest.raises(SlotStateError, match="released while its run was awaited"):
+            await run
+        await until(lambda: states(ring) == ["free"])
+
+
+async def test_a_body_that_raises_gives_the_slot_back(ring: Ring) -> None:
+    with pytest.raises(ZeroDivisionError):
+        async with ring.slot():
+            raise ZeroDivisionError
+    assert states(ring) == ["free"] * DEPTH
+
+
+async def test_runs_of_all_contexts_overlap() -> None:
+    async with opened(contexts=2, latency_ms=50) as executor, executor.ring(2) as ring:
+        slots = [await ring.acquire(), await ring.acquire()]
+        first, second = await asyncio.gather(*(executor.run(slot) for slot in slots))
+        assert first.started_ns < second.finished_ns
+        assert second.started_ns < first.finished_ns
+        for slot in slots:
+            slot.release()
+
+
+# Closing.
+
+
+async def test_close_fails_what_is_awaited() -> None:
+    async with opened(latency_ms=20) as executor:
+        ring = await executor.ring(1)
+        slot = await ring.acquire()
+        run = asyncio.ensure_future(executor.run(slot))
+        waiting = asyncio.ensure_future(ring.acquire())
+        await turns()
+        await ring.close()
+        with pytest.raises(ClosedError, match="during the run"):
+            await run
+        with pytest.raises(ClosedError, match="waiting for a slot"):
+            await waiting
+        slot.release()
+    assert executor.counters().live_blocks == 0
+
+
+async def test_close_with_nobody_listening_is_quiet(caplog: pytest.LogCaptureFixture) -> None:
+    """No 'exception was never retrieved' for runs and waiters that were given up."""
+    async with opened(latency_ms=5) as executor:
+        ring = await executor.ring(1)
+        slot = await ring.acquire()
+        slot.submit()
+        del slot
+        await ring.close()
+    assert caplog.records == []
+
+
+async def test_closing_is_bounded_while_the_engine_hangs(until: Until) -> None:
+    async with opened(hang_runs=[1], hang_seconds=2) as executor:
+        ring = await executor.ring(DEPTH)
+        slot = await ring.acquire()
+        run = asyncio.ensure_future(executor.run(slot))
+        await turns()
+        async with asyncio.timeout(30):
+            assert not await executor.close(timeout=0.05)
+        with pytest.raises(ClosedError):
+            await run
+        slot.release()
+        await until(lambda: executor.counters().live_blocks == 0)
+        assert executor.counters().frees == executor.counters().allocations
+
+
+async def test_two_rings_of_one_executor_do_not_mix(executor: Executor) -> None:
+    async with executor.ring(2) as one, executor.ring(2) as other:
+        here, there = await one.acquire(), await other.acquire()
+        here.inputs[0][...] = 1
+        there.inputs[0][...] = 2
+        await asyncio.gather(executor.run(here), executor.run(there))
+        assert (here.outputs[0] == 1).all()
+        assert (there.outputs[0] == 2).all()
+        here.release()
+        await one.close()
+        assert (there.outputs[0] == 2).all()
+        there.release()
+        async with other.slot() as slot:
+            await executor.run(slot)

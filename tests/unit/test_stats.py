@@ -1,0 +1,112 @@
+"""Counters and times: what a histogram of bounded size still knows."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.results import Stamps
+from pipeline.stats import Histogram, Recorder
+
+
+def test_nothing_measured_is_not_a_number() -> None:
+    histogram = Histogram()
+    assert math.isnan(histogram.percentile(50))
+    assert all(math.isnan(value) for value in histogram.milliseconds())
+
+
+@pytest.mark.parametrize("value", [0, 1, 63, 64, 127, 128, 1_000_000, 2**40 + 12345, 2**62])
+def test_a_single_duration_is_every_percentile(value: int) -> None:
+    histogram = Histogram()
+    histogram.record(value)
+    for percent in (0, 1, 50, 99, 100):
+        assert histogram.percentile(percent) == pytest.approx(value, rel=1 / 64)
+    if value < 128:  # small ones are exact
+        assert histogram.percentile(50) == value
+
+
+def test_a_clock_that_went_back_counts_as_no_time() -> None:
+    histogram = Histogram()
+    histogram.record(-5)
+    assert histogram.count == 1
+    assert histogram.percentile(50) == 0
+
+
+def test_milliseconds() -> None:
+    histogram = Histogram()
+    for milliseconds in range(1, 101):
+        histogram.record(milliseconds * 1_000_000)
+    p50, p99 = histogram.milliseconds()
+    assert p50 == pytest.approx(50, rel=1 / 64)
+    assert p99 == pytest.approx(99, rel=1 / 64)
+
+
+@given(
+    values=st.lists(st.integers(0, 2**50), min_size=1, max_size=200),
+    percent=st.floats(0, 100),
+)
+def test_percentiles_are_those_of_the_sorted_list(values: list[int], percent: float) -> None:
+    histogram = Histogram()
+    for value in values:
+        histogram.record(value)
+    wanted = sorted(values)[max(1, math.ceil(len(values) * percent / 100)) - 1]
+    assert histogram.count == len(values)
+    assert histogram.percentile(percent) == pytest.approx(wanted, rel=1 / 64, abs=0.5)
+
+
+def test_its_size_does_not_depend_on_the_number() -> None:
+    histogram = Histogram()
+    size = len(histogram._buckets)
+    for value in np.random.default_rng(0).integers(0, 2**60, 5000).tolist():
+        histogram.record(value)
+    assert len(histogram._buckets) == size
+
+
+def stamps(start: int) -> Stamps:
+    return Stamps(*(start + offset for offset in (0, 10, 20, 100, 300, 1000, 5000, 6000, 6500)))
+
+
+def test_the_recorder_tells_stages_apart() -> None:
+    recorder = Recorder()
+    camera = recorder.camera("front")
+    camera.captured(50)
+    camera.captured(60)
+    camera.finished(stamps(100))
+    camera.finished(stamps(1100))
+    assert (camera.frames, camera.results) == (2, 2)
+    wanted = {"preprocess": 200, "infer": 4000, "postprocess": 500}
+    for name, value in wanted.items():
+        assert camera.stages[name].count == 2
+        assert camera.stages[name].percentile(50) == pytest.approx(value, rel=1 / 64)
+    assert camera.stages["capture"].count == 0  # the capture stage counts for itself
+    assert camera.latency.percentile(99) == pytest.approx(6500, rel=1 / 64)
+    assert recorder.totals()["elapsed_s"] == pytest.approx((1100 + 6500 - 50) / 1e9)
+
+
+def test_totals_are_those_of_all_cameras() -> None:
+    recorder = Recorder()
+    for name, first in (("front", 1000), ("rear", 500)):
+        camera = recorder.camera(name)
+        camera.captured(first)
+        camera.finished(stamps(first + 10))
+        camera.dropped["latest"] += 1
+    recorder.camera("never").dropped["latest"] += 2
+    recorder.lost("jsonl-0")
+    totals = recorder.totals()
+    assert (totals["frames"], totals["results"]) == (2, 2)
+    assert totals["dropped"] == {"latest": 4}
+    assert totals["undelivered"] == {"jsonl-0": 1}
+    assert totals["elapsed_s"] == pytest.approx((1010 + 6500 - 500) / 1e9)
+    assert totals["fps"] == pytest.approx(2 / totals["elapsed_s"])
+    assert list(totals["cameras"]) == ["front", "rear", "never"]
+
+
+def test_no_time_has_passed_before_the_first_result() -> None:
+    recorder = Recorder()
+    recorder.camera("front").captured(50)
+    assert recorder.totals()["elapsed_s"] == 0
+    assert recorder.totals()["fps"] == 0
