@@ -477,7 +477,7 @@ async def test_outputs_that_are_kept_keep_their_slot() -> None:
         results = await line.taken()
         assert sorted(info.state for info in ring.slots()) == ["free", *["leased"] * 3]
         for result in results:
-            assert [output.name for output in result.outputs] == ["out"]
+            assert [output.name for output in result.outputs] == ["output"]
             assert (result.outputs[0].array == result.sequence).all()
             assert (result.image == result.sequence).all()
             result.release()
