@@ -17,6 +17,7 @@ from pipeline.channel import Channel
 from pipeline.clock import Clock
 from pipeline.contracts import StreamInfo
 from pipeline.errors import (
+    ClosedError,
     DeviceError,
     EngineNotInstalledError,
     ModelError,
@@ -187,8 +188,7 @@ class Assembly:
             outlet.channel.clear()
         abandoned = [stage.name for stage, end in zip(stages, closed, strict=True) if end is False]
         errors = [end for end in closed if isinstance(end, BaseException)]
-        if not await self.engine.close(timeout):
-            abandoned.append("executor")
+        abandoned += await self.engine.close(timeout)
         self.events.close()
         return abandoned, errors
 
@@ -217,6 +217,8 @@ class Assembly:
     async def _open_engine(self) -> tuple[Executor, Ring]:
         executor = await Executor.from_settings(self.config.model, self._image_input())
         try:
+            if self.engine.closing:
+                raise ClosedError("pipeline: closed")  # nobody waited for it so long
             _check_inputs(executor)
             with _at("postprocess.kind"):
                 self._postprocess.open(*_single(executor))

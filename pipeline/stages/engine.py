@@ -53,6 +53,7 @@ class EngineRoom:
         self._grown = 0  # allocations after that, of those replaced
         self._worked = False
         self._last_error: EngineError | None = None
+        self.closing = False
         self.hung = 0
         self.reopened = 0
 
@@ -166,24 +167,27 @@ class EngineRoom:
                 self._retired.remove(pair)
                 await executor.close(0.5)
 
-    async def close(self, timeout: float) -> bool:
-        """Close all; False when one of them hangs and was left behind."""
+    async def close(self, timeout: float) -> list[str]:
+        """Close all; the names of what hangs and was left behind."""
+        self.closing = True
         pairs = [*self._retired, *([self._pair] if self._pair is not None else [])]
         self._ready.set()
-        settled = True
+        stuck = []
         if self._opening is not None:
             done, _ = await asyncio.wait({self._opening}, timeout=timeout)
-            settled = bool(done)
-            if not settled:
-                self._opening.add_done_callback(_close_late)
+            if not done:
+                stuck.append("open-engine")
+                self._opening.add_done_callback(_look_at)
             elif self._opening.exception() is None and self._opening.result() not in pairs:
                 pairs.append(self._opening.result())
         await asyncio.gather(*(executor.close(timeout) for executor, _ in pairs))
         # Arrays of the program that are left keep memory, too, but nothing hangs then.
-        return settled and not any(ring.running for _, ring in pairs)
+        if any(ring.running for _, ring in pairs):
+            stuck.append("executor")
+        return stuck
 
 
-def _close_late(opening: asyncio.Future[tuple[Executor, Ring]]) -> None:
-    """An executor that was loaded when nobody wanted it any more; its threads end themselves."""
+def _look_at(opening: asyncio.Future[tuple[Executor, Ring]]) -> None:
+    """A late failure to open what nobody wants any more interests nobody, not even the log."""
     if not opening.cancelled():
         opening.exception()
