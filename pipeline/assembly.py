@@ -24,7 +24,7 @@ from pipeline.errors import (
     PipelineError,
     RunError,
 )
-from pipeline.events import Event, EventStream, State
+from pipeline.events import Event, EventHub, State
 from pipeline.frame import Frame
 from pipeline.postprocess import make_postprocess
 from pipeline.preprocess import Preprocessor
@@ -62,7 +62,7 @@ class Assembly:
         self.clock = clock
         self.recorder = recorder
         self.max_frames = max_frames
-        self.events = EventStream()
+        self.events = EventHub()
         self.zero_copy: dict[str, str] = {}
         self.notes: dict[str, str] = {}
         self.outlets: list[Outlet] = []
@@ -237,8 +237,7 @@ class Assembly:
 
     def _saying(self, source: str) -> Callable[[State, str], None]:
         def say(state: State, reason: str) -> None:
-            if source in self.recorder.cameras:
-                self.recorder.cameras[source].state = state
+            self.recorder.event(source, state)
             self.events.send(Event(source, state, reason, self.clock.now()))
 
         return say

@@ -1,14 +1,19 @@
-"""What happens to cameras and the engine while a pipeline runs, for a program to await."""
+"""What happens to cameras, engine and sinks while a pipeline runs, for programs to await."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Iterable
 from typing import Literal, NamedTuple
+from weakref import WeakSet
 
-__all__ = ["Event", "EventStream", "State"]
+__all__ = ["Event", "EventHub", "EventStream", "State"]
 
 State = Literal["connecting", "live", "stale", "lost", "ended", "failed", "reopened"]
+
+# A listener that sleeps while cameras come and go for hours must not fill the memory.
+_CAPACITY = 256
 
 
 class Event(NamedTuple):
@@ -25,22 +30,12 @@ class Event(NamedTuple):
 
 
 class EventStream:
-    """Keeps the newest ``capacity`` events that were not taken yet; never blocks the sender."""
+    """One listener's events; the oldest give way when 256 were not taken. For one task."""
 
-    def __init__(self, capacity: int = 256) -> None:
-        self._events: deque[Event] = deque(maxlen=capacity)
+    def __init__(self, earlier: Iterable[Event] = ()) -> None:
+        self._events: deque[Event] = deque(earlier, maxlen=_CAPACITY)
         self._waiter: asyncio.Future[None] | None = None
         self._closed = False
-
-    def send(self, event: Event) -> None:
-        """Add an event; the oldest that nobody took gives way."""
-        self._events.append(event)
-        self._wake()
-
-    def close(self) -> None:
-        """No more events; those that wait can still be taken."""
-        self._closed = True
-        self._wake()
 
     def __aiter__(self) -> EventStream:
         return self
@@ -53,6 +48,44 @@ class EventStream:
             await self._waiter
         return self._events.popleft()
 
+    def _send(self, event: Event) -> None:
+        self._events.append(event)
+        self._wake()
+
+    def _close(self) -> None:
+        self._closed = True
+        self._wake()
+
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+
+class EventHub:
+    """Hands each event to every listener; never blocks the sender."""
+
+    def __init__(self) -> None:
+        self._earlier: deque[Event] = deque(maxlen=_CAPACITY)
+        self._streams: WeakSet[EventStream] = WeakSet()
+        self._closed = False
+
+    def stream(self) -> EventStream:
+        """A new listener, who is first told what happened before."""
+        stream = EventStream(self._earlier)
+        if self._closed:
+            stream._close()
+        else:
+            self._streams.add(stream)
+        return stream
+
+    def send(self, event: Event) -> None:
+        """Tell everybody."""
+        self._earlier.append(event)
+        for stream in self._streams:
+            stream._send(event)
+
+    def close(self) -> None:
+        """No more events; those that wait can still be taken."""
+        self._closed = True
+        for stream in self._streams:
+            stream._close()

@@ -49,8 +49,10 @@ class JsonFormatter(logging.Formatter):
 
 
 class RateLimit(logging.Filter):
-    """At most ``burst`` records of one kind (logger, level and text before its values) in
-    ``seconds``; the next one that passes says how many were left out.
+    """At most ``burst`` records of one kind in ``seconds``.
+
+    A kind is the logger, the level, the text before its values, and the source that it is
+    about. The next record that passes says how many were left out.
     """
 
     def __init__(
@@ -60,11 +62,12 @@ class RateLimit(logging.Filter):
         self._burst = burst
         self._seconds = seconds
         self._now = now
-        self._kinds: dict[tuple[str, int, str], tuple[float, int]] = {}
+        self._kinds: dict[tuple[str, int, str, str], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether this record is to be seen."""
-        kind = (record.name, record.levelno, str(record.msg))
+        source = str(getattr(record, "source", ""))
+        kind = (record.name, record.levelno, str(record.msg), source)
         began, seen = self._kinds.get(kind, (self._now(), 0))
         if self._now() - began >= self._seconds:
             if seen > self._burst:

@@ -15,7 +15,7 @@ from pipeline.errors import SinkError
 from pipeline.locate import printable
 
 if TYPE_CHECKING:
-    from pipeline.stats import Percentiles, Stats
+    from pipeline.stats import CameraStats, Percentiles, Stats
 
 __all__ = ["StatusLine", "ensure_writable", "status", "summary", "table", "write_json"]
 
@@ -44,20 +44,43 @@ def summary(stats: Stats) -> dict[str, Any]:
         "driver_allocations": {"at_start": at_start, "at_end": at_end},
         "zero_copy": dict(stats.zero_copy),
         "notes": dict(stats.notes),
+        "engine_reopened": stats.engine_reopened,
+        "cameras": {name: _camera(camera) for name, camera in stats.cameras.items()},
+        "events": {source: dict(states) for source, states in stats.events.items()},
         "ring": {"depth": stats.depth, "slots": dict(stats.slots)},
         "error": None if stats.error is None else printable(stats.error),
     }
 
 
+def _camera(camera: CameraStats) -> dict[str, Any]:
+    return {
+        "state": camera.state,
+        "frames": camera.frames,
+        "results": camera.results,
+        "dropped": dict(camera.dropped),
+        "reconnects": camera.reconnects,
+        "fps": _number(camera.fps),
+        "latency_ms": _percentiles(camera.latency_ms),
+    }
+
+
 def status(stats: Stats) -> str:
-    """One line: frame rate, age, drops by cause, slots in use."""
+    """One line: frame rate, age, drops by cause, slots in use, cameras that do not deliver."""
+    missing = [
+        f"{name} {camera.state}" for name, camera in stats.cameras.items() if _missing(camera)
+    ]
     used = stats.depth - stats.slots.get("free", 0)
     age = stats.latency_ms
     return (
         f"{stats.results} results  {_shown(stats.fps)} fps  "
         f"age p50 {_shown(age.p50)} p99 {_shown(age.p99)} ms  "
         f"dropped {_counts(stats.dropped)}  slots {used}/{stats.depth}"
+        + (f"  {', '.join(missing)}" if missing else "")
     )
+
+
+def _missing(camera: CameraStats) -> bool:
+    return camera.state not in ("live", "ended")
 
 
 def table(stats: Stats) -> str:
@@ -72,6 +95,8 @@ def table(stats: Stats) -> str:
     ]
     if any(stats.undelivered.values()):
         rows.append(("undelivered", _counts(stats.undelivered)))
+    if len(stats.cameras) > 1 or any(camera.reconnects for camera in stats.cameras.values()):
+        rows += [(f"  {name}", _camera_line(camera)) for name, camera in stats.cameras.items()]
     stages = _stages(stats)
     slowest = max((value.p50 for _, value in stages if _known(value.p50)), default=None)
     for name, value in stages:
@@ -82,6 +107,13 @@ def table(stats: Stats) -> str:
     rows += list(stats.notes.items())
     width = max(len(name) for name, _ in rows)
     return printable("\n".join(f"{name:<{width}}  {value}".rstrip() for name, value in rows))
+
+
+def _camera_line(camera: CameraStats) -> str:
+    text = f"{camera.frames} captured, {camera.results} results, age {_pair(camera.latency_ms)}"
+    if any(camera.dropped.values()):
+        text += f", dropped {_counts(camera.dropped)}"
+    return text + (f", reopened {camera.reconnects} times" if camera.reconnects else "")
 
 
 class StatusLine:

@@ -267,8 +267,11 @@ class Runner:
             parts.forget_camera(name)
 
     def events(self) -> EventStream:
-        """What happens to cameras, engine and sinks, to be taken with ``async for``."""
-        return self._running().events
+        """What happened to cameras, engine and sinks so far, and will; for ``async for``.
+
+        Each call gives a listener of its own, which gets every event.
+        """
+        return self._running().events.stream()
 
     def health(self) -> Health:
         """Whether frames come from every camera and the engine turns them into results."""

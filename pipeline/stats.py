@@ -117,6 +117,7 @@ class Stats:
     ``cancelled``. Results that a sink or the program could not keep up with are in
     ``undelivered``, by receiver: they are results all the same. ``driver_allocations`` are
     those when the ring was ready and now, ``notes`` what the engine says about itself.
+    ``events`` counts the states that each camera, the engine and each sink came into.
     """
 
     frames: int
@@ -136,6 +137,7 @@ class Stats:
     depth: int
     slots: dict[str, int]
     cameras: dict[str, CameraStats]
+    events: dict[str, dict[str, int]]
     error: str | None
     notes: dict[str, str] = field(default_factory=dict)
 
@@ -190,10 +192,17 @@ class Recorder:
 
     cameras: dict[str, CameraRecorder] = field(default_factory=dict)
     undelivered: Counter[str] = field(default_factory=Counter)
+    events: dict[str, Counter[str]] = field(default_factory=dict)
 
     def camera(self, name: str) -> CameraRecorder:
         """The recorder of a camera; one that was removed and added again goes on counting."""
         return self.cameras.setdefault(name, CameraRecorder())
+
+    def event(self, source: str, state: str) -> None:
+        """A camera, the engine or a sink came into this state."""
+        self.events.setdefault(source, Counter())[state] += 1
+        if source in self.cameras:
+            self.cameras[source].state = state
 
     def lost(self, receiver: str) -> None:
         """A receiver took a result and may not have written it."""
@@ -216,6 +225,7 @@ class Recorder:
                 for name in STAGES
             },
             "cameras": {name: camera.snapshot() for name, camera in self.cameras.items()},
+            "events": {source: dict(states) for source, states in self.events.items()},
         }
 
 

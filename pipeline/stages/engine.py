@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from pipeline.backends.executor import Executor
 from pipeline.backoff import Backoff
-from pipeline.errors import ClosedError, EngineError
+from pipeline.errors import ClosedError, DeviceError, EngineError
 from pipeline.events import State
 from pipeline.ring import Ring, Slot
 
 __all__ = ["EngineRoom", "EngineSettings"]
+
+_log = logging.getLogger(__name__)
 
 # A hung run keeps its executor, with the whole model, until the engine lets go.
 _MOST_HUNG = 3
@@ -116,15 +119,18 @@ class EngineRoom:
     async def failed(self, ring: Ring, error: EngineError, *, hung: bool = False) -> None:
         """A run failed or hung; opens the engine anew where that is due.
 
-        EngineError when that was tried too often.
+        That is after some failures in a row, and at once when it hung or its device was lost.
+        EngineError when it was tried too often.
         """
+        _log.warning("a run failed: %s", error, extra={"source": "engine"})
         if self._pair is None or ring is not self._pair[1]:
             return  # of one that was replaced already
         self._failures += 1
         self._last_error = error
         if hung:
             self.hung += 1
-        if hung or self._failures >= self.settings.max_failures:
+        lost = hung or isinstance(error, DeviceError)
+        if lost or self._failures >= self.settings.max_failures:
             await self._replace(error)
 
     async def _replace(self, error: EngineError) -> None:

@@ -179,8 +179,9 @@ async def test_failures_in_a_row_open_the_engine_anew() -> None:
     async with Pipeline(simulated(20, options=options, contexts=1)) as pipeline:
         results = await results_of(pipeline)
         events: list[str] = []
+        listener = pipeline.events()
         while pipeline.stats().engine_reopened and len(events) < 2:
-            event = await anext(pipeline.events())
+            event = await anext(listener)
             events += [event.state] if event.source == "engine" else []
     assert events == ["failed", "reopened"]
     assert len(results) + sum(pipeline.stats().dropped.values()) == 20

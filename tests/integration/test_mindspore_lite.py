@@ -176,7 +176,6 @@ def test_the_summary_tells_which_way_each_tensor_takes(
         ({"more": "options: {priority: high}"}, 2, ["priority: only for device NNRT"]),
         ({"more": "input_shape: [1, 48, 64]"}, 4, ["input 0", "[1,48,64]"]),
         ({"preprocess": "mean: [1, 2]"}, 2, ["mean", "'image'"]),
-        ({"switches": {"FAIL_RUNS": "9"}}, 4, ["OP_EXECUTE_FAILURE (0xFFFFFED1)"]),
     ],
 )
 def test_mistakes_are_named_with_their_exit_code(
@@ -189,6 +188,13 @@ def test_mistakes_are_named_with_their_exit_code(
     assert len(errors) == 1, ended.stderr
     for place in places:
         assert place in errors[0]
+
+
+def test_a_failed_run_costs_its_frame_only(start: Start, tmp_path: Path) -> None:
+    ended = start(frames=50, switches={"FAIL_RUNS": "9"})
+    assert ended.returncode == 0, ended.stderr
+    assert "OP_EXECUTE_FAILURE (0xFFFFFED1)" in ended.stderr
+    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 49
 
 
 def test_a_file_that_is_no_model_is_named(start: Start, tmp_path: Path) -> None:

@@ -174,9 +174,6 @@ def test_20000_frames_in_order_equal_to_numpy(setup: Setup) -> None:
         ("REFUSE_OFFLINE", "1", ("model.path: ", "refuses this model file: OH_NN_FAILED (1)")),
         ("REFUSE_EXECUTOR", "1", ("model.path: ", "cannot make an executor")),
         ("REFUSE_ALLOCATION", "2", ("output 0 'total': ", "'stand-in NPU' refused 4 bytes")),
-        ("FAIL_RUNS", "9", ("failed to run the model: OH_NN_FAILED (1)",)),
-        ("DIE_RUNS", "9", ("the NNRT service died, OH_NN_CONNECTION_EXCEPTION (11)",)),
-        ("LOSE_RUNS", "9", ("was lost, OH_NN_UNAVAILABLE_DEVICE (14)",)),
         ("SILENT_OUTPUT", "1", ("output 1 'rows': the engine did not write",)),
     ],
 )
@@ -186,6 +183,31 @@ def test_what_the_device_refuses(
     setup.env[f"STANDIN_NNRT_{switch}"] = value
     setup.env["STANDIN_NNRT_STATS"] = str(setup.folder / "driver.json")
     failed(setup.run(setup.config()), 4, *parts)
+    driver = json.loads((setup.folder / "driver.json").read_text())
+    for name in ("live_blocks", "live_executors", "leaked_blocks", "misuses"):
+        assert driver[name] == 0, name
+
+
+@pytest.mark.parametrize(
+    ("switch", "reason"),
+    [
+        ("FAIL_RUNS", "failed to run the model: OH_NN_FAILED (1)"),
+        ("DIE_RUNS", "the NNRT service died, OH_NN_CONNECTION_EXCEPTION (11)"),
+        ("LOSE_RUNS", "was lost, OH_NN_UNAVAILABLE_DEVICE (14)"),
+    ],
+)
+def test_a_failed_run_costs_its_frames_only(setup: Setup, switch: str, reason: str) -> None:
+    setup.env[f"STANDIN_NNRT_{switch}"] = "9"
+    setup.env["STANDIN_NNRT_STATS"] = str(setup.folder / "driver.json")
+    ended = setup.run(setup.config(frames=50))
+    assert ended.returncode == 0, ended.stderr
+    assert reason in ended.stderr
+    summary = setup.summary()
+    # Each loss of the device takes those with it that were in the ring, and nothing else.
+    lost = ended.stderr.count("engine: failed: ")
+    assert lost == (0 if switch == "FAIL_RUNS" else summary["engine_reopened"])
+    assert 1 <= summary["dropped"]["failed"] <= max(1, 4 * lost), ended.stderr
+    assert summary["results"] == 50 - summary["dropped"]["failed"]
     driver = json.loads((setup.folder / "driver.json").read_text())
     for name in ("live_blocks", "live_executors", "leaked_blocks", "misuses"):
         assert driver[name] == 0, name

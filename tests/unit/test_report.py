@@ -13,7 +13,7 @@ import pytest
 
 from pipeline.errors import SinkError
 from pipeline.report import StatusLine, ensure_writable, status, summary, table, write_json
-from pipeline.stats import Percentiles, Stats
+from pipeline.stats import CameraStats, Percentiles, Stats
 
 NOTHING = Percentiles(math.nan, math.nan)
 STATS = Stats(
@@ -33,6 +33,7 @@ STATS = Stats(
     driver_allocations=(8, 8),
     driver_bytes=4096,
     cameras={},
+    events={},
     engine_reopened=0,
     zero_copy={"input 0 'input.1'": "zero-copy", "output 0 'heat'": "copied by the engine"},
     engine="simulated",
@@ -72,6 +73,29 @@ class ManualLoop:
     def fire(self) -> None:
         assert self.callback is not None
         self.callback()
+
+
+CAMERA = CameraStats("live", 10, 7, {"latest": 3}, 0, 15.0, Percentiles(12.34, 101.7))
+LOST = dataclasses.replace(CAMERA, state="lost", reconnects=2, dropped={})
+
+
+def test_cameras_are_told_apart() -> None:
+    stats = dataclasses.replace(
+        STATS,
+        cameras={"front": CAMERA, "rear": LOST},
+        events={"rear": {"connecting": 3, "live": 2, "lost": 2}},
+    )
+    assert status(stats).endswith("slots 3/4  rear lost")
+    lines = table(stats).splitlines()
+    wanted = "10 captured, 7 results, age p50 12.3 ms, p99 102 ms, dropped 3 (latest 3)"
+    assert [line.split(maxsplit=1) for line in lines[5:8]][1:] == [
+        ["front", wanted],
+        ["rear", "10 captured, 7 results, age p50 12.3 ms, p99 102 ms, reopened 2 times"],
+    ]
+    told = json.loads(json.dumps(summary(stats)))
+    assert told["cameras"]["rear"]["reconnects"] == 2
+    assert told["cameras"]["front"]["dropped"] == {"latest": 3}
+    assert told["events"]["rear"] == {"connecting": 3, "live": 2, "lost": 2}
 
 
 def test_the_status_line_names_rate_age_drops_and_slots() -> None:
