@@ -204,8 +204,9 @@ def test_a_failed_run_costs_its_frames_only(setup: Setup, switch: str, reason: s
     assert reason in ended.stderr
     summary = setup.summary()
     # Each loss of the device takes those with it that were in the ring, and nothing else.
-    lost = ended.stderr.count("engine: failed: ")
-    assert lost == (0 if switch == "FAIL_RUNS" else summary["engine_reopened"])
+    lost = summary["engine_reopened"]
+    assert (lost == 0) == (switch == "FAIL_RUNS")
+    assert lost == summary["events"].get("engine", {}).get("failed", 0)
     assert 1 <= summary["dropped"]["failed"] <= max(1, 4 * lost), ended.stderr
     assert summary["results"] == 50 - summary["dropped"]["failed"]
     driver = json.loads((setup.folder / "driver.json").read_text())
