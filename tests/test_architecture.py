@@ -48,7 +48,7 @@ FELLOWS: dict[str, set[str]] = {
 # What the modules of a folder share; other modules there do not know one another.
 SHARED = {
     "sources": {"settings", "capture", "pace", "containers"},
-    "sinks": {"settings", "target"},
+    "sinks": {"encoder", "settings", "target"},
     "postprocess": {"settings"},
     "backends": {"settings", "image", "library"},
     "stages": {"base", "connection", "dispatch", "engine"},

@@ -53,7 +53,8 @@ class VideoSettings(_SinkBase):
     path: str = Field(
         min_length=1,
         description="File to write; its folders are made, an older file is replaced, its ending "
-        "(.mp4, .avi) chooses the container. Relative paths start at the folder of this file.",
+        "(.mp4, .mkv, .avi) chooses the container. Relative paths start at the folder of this "
+        "file.",
     )
     fps: float | None = Field(
         default=None,
@@ -67,7 +68,7 @@ class VideoSettings(_SinkBase):
         min_length=4,
         max_length=4,
         pattern=r"^[\x20-\x7e]{4}$",
-        description="Four-character code of the codec, for example mp4v, MJPG.",
+        description="Four-character code of the codec: mp4v, avc1 (H.264), hev1, VP90, AV01, MJPG.",
     )
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import cv2
 import numpy as np
 
@@ -11,9 +9,9 @@ from pipeline.contracts import StreamInfo
 from pipeline.errors import SinkError
 from pipeline.frame import FrameFormat, Image
 from pipeline.results import Detection, Detections, Result
+from pipeline.sinks.encoder import Encoder
 from pipeline.sinks.settings import VideoSettings
 from pipeline.sinks.target import make_parent, reason_of
-from pipeline.videoio import error_line, ffmpeg_backend, mute_ffmpeg, quiet_opencv, unmute_ffmpeg
 
 __all__ = ["VideoSink", "annotate"]
 
@@ -58,7 +56,8 @@ class VideoSink:
     """Encodes each result's frame with its detections drawn on, implementing ``Sink``.
 
     The folders above the file are made and an older file is replaced. Sizes that are not even
-    lose their last column or row, as most codecs need even ones.
+    lose their last column or row, as most codecs need even ones. A process that is killed
+    leaves a file that plays up to about a second before.
     """
 
     needs_image = True
@@ -67,9 +66,8 @@ class VideoSink:
         self._settings = settings
         self._where = f"video: {settings.path}"
         self._open = False
-        self._writer: cv2.VideoWriter | None = None
+        self._encoder: Encoder | None = None
         self._canvas: Image = np.empty((0, 0, 3), np.uint8)
-        self._written = 0
 
     def open(self, stream: StreamInfo) -> None:
         """Start the file. SinkError when it cannot be written or the codec is not there.
@@ -83,43 +81,24 @@ class VideoSink:
                 pass
         except OSError as error:
             raise SinkError(f"{self._where}: cannot be written: {reason_of(error)}") from error
-        self._written = 0
         self._open = True
         if stream.format is not None:
             self._start(stream.format)
 
     def _start(self, frame_format: FrameFormat) -> None:
-        path, codec = self._settings.path, self._settings.codec
         width, height, source_fps, _ = frame_format
         fps = self._settings.fps or source_fps or DEFAULT_FPS
         self._canvas = np.empty((height, width, 3), np.uint8)
-        mute_ffmpeg()
-        try:
-            with quiet_opencv():
-                fourcc = cv2.VideoWriter.fourcc(*codec)
-                writer = cv2.VideoWriter(path, ffmpeg_backend(), fourcc, fps, (width, height))
-            if not writer.isOpened():
-                raise SinkError(
-                    f"{self._where}: no video of {width}x{height} at {fps:g} fps can be written; "
-                    f"codec {codec!r} is missing here or does not fit "
-                    f"{os.path.splitext(path)[1] or 'a file without an ending'}"
-                )
-        except cv2.error as error:
-            unmute_ffmpeg()
-            raise SinkError(f"{self._where}: cannot be written: {error_line(error)}") from error
-        except BaseException:
-            unmute_ffmpeg()
-            raise
-        self._writer = writer
+        self._encoder = Encoder(self._settings.path, self._settings.codec, width, height, fps)
 
     def write(self, result: Result) -> None:
         """Encode one frame; one of another size than the first is scaled to it."""
         if not self._open:
             raise SinkError(f"{self._where}: not open")
         image = result.image
-        if self._writer is None:
+        if self._encoder is None:
             self._start(FrameFormat(image.shape[1], image.shape[0]))
-            assert self._writer is not None
+            assert self._encoder is not None
         if image.shape == self._canvas.shape:
             np.copyto(self._canvas, image)
             annotate(self._canvas, result.detections)
@@ -127,32 +106,10 @@ class VideoSink:
             picture = image.copy()
             annotate(picture, result.detections)
             cv2.resize(picture, self._canvas.shape[1::-1], dst=self._canvas)
-        try:
-            self._writer.write(self._canvas)
-        except cv2.error as error:
-            raise SinkError(f"{self._where}: cannot be written: {error_line(error)}") from error
-        self._written += 1
+        self._encoder.write(self._canvas)
 
     def close(self) -> None:
-        """Finish the file; SinkError when it did not become a readable video (disk full)."""
-        writer, self._writer, self._open = self._writer, None, False
-        if writer is None:
-            return
-        try:
-            writer.release()
-            if self._written and not self._readable():
-                raise SinkError(
-                    f"{self._where}: {self._written} frames were written but no readable file "
-                    "came of it; the disk may be full"
-                )
-        finally:
-            unmute_ffmpeg()
-
-    def _readable(self) -> bool:
-        # The writer reports no failure, so look at what it made.
-        with quiet_opencv():
-            capture = cv2.VideoCapture(self._settings.path, ffmpeg_backend())
-            try:
-                return bool(capture.isOpened() and capture.grab())
-            finally:
-                capture.release()
+        """Finish the file; SinkError when it could not be written whole."""
+        encoder, self._encoder, self._open = self._encoder, None, False
+        if encoder is not None:
+            encoder.close()

@@ -332,17 +332,19 @@ def test_video_without_codec_or_container(tmp_path: Path, name: str, codec: str)
         sink_of("video", tmp_path / name, codec=codec).open(STREAM)
 
 
-def test_video_to_a_full_disk_is_told_at_the_end(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_video_to_a_full_disk_is_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     sink = sink_of("video", tmp_path / "x.mp4")
     sink.open(STREAM)
     noise = np.random.default_rng(1)
-    with files_no_larger_than(4096):
-        for _ in range(20):
+
+    def fill() -> None:
+        for _ in range(40):
             sink.write(result(image=noise.integers(0, 256, (48, 64, 3), np.uint8)))
-        with pytest.raises(SinkError, match="20 frames were written but no readable file"):
-            sink.close()
+        sink.close()
+
+    with files_no_larger_than(4096), pytest.raises(SinkError, match="cannot be written: File too"):
+        fill()
+    sink.close()
     assert capfd.readouterr().err == ""
 
 
