@@ -127,6 +127,7 @@ class Assembly:
         own = self.config.preprocess_of(source)
         swap = own.color != self._image_input().color
         preprocess = Preprocessor(own, swap_colors=swap)
+        self.dispatch.newest |= camera.overflow != "block"
         self._feeds[name] = Feed(name, preprocess, recorder, age)
         self._selector.add(name, channel, source.weight)
         self._channels[name] = channel

@@ -67,7 +67,8 @@ class Dispatch(Stage):
     """Waits for a slot first and for a frame then, so that the frame is the newest there is.
 
     Which camera is next is the selector's choice. Where the model takes a batch, a slot waits
-    up to ``batch_wait_s`` after its first frame for the others.
+    up to ``batch_wait_s`` after its first frame for the others. With ``newest`` no more runs
+    are submitted than there are contexts: a frame that queued for one would age meanwhile.
     """
 
     def __init__(
@@ -86,6 +87,9 @@ class Dispatch(Stage):
         self._in_flight = in_flight
         self._clock = clock
         self._batch_wait_s = batch_wait_s
+        self.newest = False
+        self._runs: set[asyncio.Future[RunReport]] = set()
+        self._turn: asyncio.Future[None] | None = None
         self._padding: dict[int, Feed] = {}  # whose padding is at each place of the ring's slots
         self._padded_ring: Ring | None = None
 
@@ -93,13 +97,17 @@ class Dispatch(Stage):
         """Fill and submit slots until no frame is left."""
         try:
             while True:
+                await self._my_turn()
                 ring, slot = await self._engine.acquire()
                 placed: list[Placed] = []
                 try:
                     await self._fill(ring, slot, placed)
-                    submitted = self._clock.now()
-                    item = InFlight(placed, self._batch, ring, slot, slot.submit(), submitted)
-                    await self._in_flight.put(item)
+                    submitted, run = self._clock.now(), slot.submit()
+                    self._runs.add(run)
+                    run.add_done_callback(self._ended)
+                    await self._in_flight.put(
+                        InFlight(placed, self._batch, ring, slot, run, submitted)
+                    )
                 except ClosedError as error:
                     # The engine was replaced meanwhile; what is in a slot of the old one is lost.
                     self._lose(slot, placed, "failed")
@@ -113,6 +121,17 @@ class Dispatch(Stage):
             pass
         finally:
             self._in_flight.close()
+
+    async def _my_turn(self) -> None:
+        """Wait until a context is free, where the newest frame counts."""
+        while self.newest and len(self._runs) >= self._engine.executor.contexts:
+            self._turn = asyncio.get_running_loop().create_future()
+            await self._turn
+
+    def _ended(self, run: asyncio.Future[RunReport]) -> None:
+        self._runs.discard(run)
+        if self._turn is not None and not self._turn.done():
+            self._turn.set_result(None)
 
     def _lose(self, slot: Slot, placed: list[Placed], cause: str) -> None:
         slot.release()
