@@ -28,8 +28,8 @@ __all__ = ["StreamReader"]
 # RTSP goes on after a read that was broken off, so it is broken off often to hear ``interrupt``.
 # Everything else would take that for the end of the stream.
 _SLICE_SECONDS = 0.3
-# Enough to find the size where the description does not tell it.
-_PROBE_MICROSECONDS = "500000"
+# Enough to find the rate; a size that is not known by then comes with the first picture.
+_PROBE_MICROSECONDS = "100000"
 
 
 class StreamReader:
@@ -66,20 +66,24 @@ class StreamReader:
 
     def open(self) -> FrameFormat:
         """Connect. SourceError when nothing answers in time or no video comes."""
+        deadline = time.monotonic() + self._open_seconds
         failure = self._connect()
+        if failure is None:
+            stream = self._opened()[1]
+            strict_decoder(stream.codec_context)
+            size = (stream.width, stream.height)
+            if not all(size):
+                size, failure = self._first_size(deadline)
         if failure is not None:
             # Not raised where it is caught: PyAV's own error holds the URL with its password.
             self.close()
             raise SourceError(f"{self._where}: {failure}")
-        stream = self._opened()[1]
-        context = stream.codec_context
-        strict_decoder(context)
         rate = stream.average_rate or stream.guessed_rate
         fps = float(rate) if rate and 0 < rate <= 1000 else None
         self._declared = stream.frames
         if not self._declared and stream.duration and stream.time_base and fps:
             self._declared = round(float(stream.duration * stream.time_base) * fps)
-        return FrameFormat(context.width, context.height, fps, self._declared or None)
+        return FrameFormat(*size, fps, self._declared or None)
 
     def grab(self) -> int | None:
         """Wait for the next whole picture; SourceError when the stream stopped."""
@@ -145,12 +149,19 @@ class StreamReader:
         if found is None:
             return "there is no video in it"
         self._stream = cast("VideoStream", found)
-        if not (self._stream.width and self._stream.height):
-            return "it has no pictures of a known size"
         for other in self._container.streams:
             if other is not found:
                 other.discard = Discard.all  # or HLS would load every quality
         return None
+
+    def _first_size(self, deadline: float) -> tuple[tuple[int, int], str | None]:
+        """Width and height of the first picture, which stays to be grabbed; or what failed."""
+        while not self._decoded:
+            if self._stop.is_set() or time.monotonic() > deadline:
+                return (0, 0), f"no picture came within {self._open_seconds:g} s"
+            if not self._advance():
+                return (0, 0), "it ended before its first picture"
+        return (self._decoded[0].width, self._decoded[0].height), None
 
     def _why(self, error: Exception) -> str:
         if isinstance(error, av.HTTPUnauthorizedError):
