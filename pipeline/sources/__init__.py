@@ -64,7 +64,7 @@ def overflow_of(settings: SourceSettings, live: bool) -> Overflow:
     return "latest" if live or settings.realtime else "block"
 
 
-# Each imports its module when it is wanted: OpenCV is not needed for synthetic frames.
+# Each imports its module when it is wanted: OpenCV and PyAV are not needed for synthetic frames.
 
 
 def _camera(settings: SourceSettings, clock: Clock) -> Reader:
@@ -88,7 +88,12 @@ def _images(settings: SourceSettings, clock: Clock) -> Reader:
 def _stream(settings: SourceSettings, clock: Clock) -> Reader:
     from pipeline.sources.stream import StreamReader
 
-    return StreamReader(settings, clock)
+    if not str(settings.uri).lower().startswith(("http://", "https://")):
+        return StreamReader(settings, clock)
+    from pipeline.sources.download import HttpReader
+    from pipeline.sources.mjpeg import MjpegReader
+
+    return HttpReader(settings, clock, MjpegReader, StreamReader)
 
 
 def _synthetic(settings: SourceSettings, clock: Clock) -> Reader:

@@ -1,80 +1,222 @@
-"""Network streams: rtsp://, http(s):// and whatever else FFmpeg opens by URL."""
+"""Network streams through FFmpeg: rtsp://, HLS and whatever else it opens by URL."""
 
 from __future__ import annotations
 
-import cv2
+import errno
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, cast
+
+import av
+from av.stream import Discard
 
 from pipeline.clock import Clock
 from pipeline.errors import SourceError
-from pipeline.frame import FrameFormat
+from pipeline.frame import FrameFormat, Image
 from pipeline.locate import redact
-from pipeline.sources.capture import Capture, CaptureReader
+from pipeline.sources.pictures import BgrWriter, Damage, strict_decoder
 from pipeline.sources.settings import SourceSettings
-from pipeline.videoio import ffmpeg_backend
+
+if TYPE_CHECKING:
+    from av import Packet, VideoFrame, VideoStream
+    from av.container import InputContainer
 
 __all__ = ["StreamReader"]
 
+# RTSP goes on after a read that was broken off, so it is broken off often to hear ``interrupt``.
+# Everything else would take that for the end of the stream.
+_SLICE_SECONDS = 0.3
+# Enough to find the rate; a size that is not known by then comes with the first picture.
+_PROBE_MICROSECONDS = "100000"
 
-class StreamReader(CaptureReader):
+
+class StreamReader:
     """Frames of one stream, stamped when they arrived; implements ``Reader``.
 
     A stream that stops is a SourceError, unless it is a file of a declared length that was
-    played to its end. Opening and each read give up after ``open_seconds`` and
-    ``read_seconds``; until then a waiting ``grab`` cannot be interrupted.
+    played to its end. So is one of which no whole picture comes for the read timeout. Damaged
+    pictures are passed over up to the next key frame, since those between build on them.
+    ``interrupt`` is heard within 0.3 s with RTSP, else when something comes or the read timeout
+    is over.
     """
 
     live = True
 
-    def __init__(
-        self,
-        settings: SourceSettings,
-        clock: Clock,
-        *,
-        open_seconds: float = 10.0,
-        read_seconds: float = 5.0,
-    ) -> None:
+    def __init__(self, settings: SourceSettings, clock: Clock) -> None:
         self._url = str(settings.uri)
-        super().__init__(redact(self._url))
+        self._where = redact(self._url)
         self._clock = clock
-        self._timeouts = (open_seconds, read_seconds)
+        self._transport = settings.transport
+        self._open_seconds = settings.open_timeout_s
+        self._read_seconds = settings.read_timeout_s
+        self._is_rtsp = self._url.lower().startswith(("rtsp://", "rtsps://"))
+        self._stop = threading.Event()
+        self._container: InputContainer | None = None
+        self._stream: VideoStream | None = None
+        self._packets: Iterator[Packet[VideoStream]] | None = None
+        self._decoded: deque[VideoFrame] = deque()
+        self._frame: VideoFrame | None = None
+        self._writer = BgrWriter(self._where)
+        self._damage = Damage(self._where)
+        self._broken = False
         self._declared = 0
         self._delivered = 0
 
     def open(self) -> FrameFormat:
         """Connect. SourceError when nothing answers in time or no video comes."""
-        open_ms, read_ms = (round(seconds * 1000) for seconds in self._timeouts)
-        try:
-            capture = Capture(
-                self._url,
-                ffmpeg_backend(),
-                self._where,
-                (cv2.CAP_PROP_OPEN_TIMEOUT_MSEC, open_ms, cv2.CAP_PROP_READ_TIMEOUT_MSEC, read_ms),
-            )
-        except SourceError as error:
-            raise SourceError(
-                f"{self._where}: cannot be opened; it refused, is no video or did not answer "
-                f"within {self._timeouts[0]:g} s"
-            ) from error
-        try:
-            found = capture.frame_format()
-        except SourceError:
-            capture.close()
-            raise
-        self._capture = capture
-        self._declared = found.frames or 0
-        return found
+        deadline = time.monotonic() + self._open_seconds
+        failure = self._connect()
+        if failure is None:
+            stream = self._opened()[1]
+            strict_decoder(stream.codec_context)
+            size = (stream.width, stream.height)
+            if not all(size):
+                size, failure = self._first_size(deadline)
+        if failure is not None:
+            # Not raised where it is caught: PyAV's own error holds the URL with its password.
+            self.close()
+            raise SourceError(f"{self._where}: {failure}")
+        rate = stream.average_rate or stream.guessed_rate
+        fps = float(rate) if rate and 0 < rate <= 1000 else None
+        self._declared = stream.frames
+        if not self._declared and stream.duration and stream.time_base and fps:
+            self._declared = round(float(stream.duration * stream.time_base) * fps)
+        return FrameFormat(*size, fps, self._declared or None)
 
     def grab(self) -> int | None:
-        """Wait for the next frame; SourceError when the stream stopped."""
-        capture = self._opened()
-        if self._stop.is_set():
-            return None
-        if capture.grab():
-            self._delivered += 1
-            return self._clock.now()
-        if self._stop.is_set() or 0 < self._declared <= self._delivered:
-            return None
-        raise SourceError(
-            f"{self._where}: the stream stopped after {self._delivered} frames (ended, or "
-            f"nothing came for {self._timeouts[1]:g} s)"
+        """Wait for the next whole picture; SourceError when the stream stopped."""
+        self._opened()
+        self._frame = None
+        deadline = time.monotonic() + self._read_seconds
+        while not self._stop.is_set():
+            if self._decoded:
+                frame = self._decoded.popleft()
+                self._delivered += 1
+                if self._is_whole(frame):
+                    self._frame = frame
+                    return self._clock.now()
+            elif not self._advance():
+                if self._stop.is_set() or 0 < self._declared <= self._delivered:
+                    break
+                raise SourceError(f"{self._where}: {self._told('the stream stopped')}")
+            # Looked at after a picture, too: a stream of damage alone is lost.
+            if time.monotonic() > deadline and not self._stop.is_set():
+                told = self._told(f"no whole picture came for {self._read_seconds:g} s")
+                raise SourceError(f"{self._where}: {told}")
+        return None
+
+    def retrieve(self, buffer: Image) -> None:
+        """Write the grabbed frame into ``buffer``; FormatChangedError when its size changed."""
+        if self._frame is None:
+            self._opened()
+            raise SourceError(f"{self._where}: nothing was grabbed")
+        self._writer.write(self._frame, buffer)
+
+    def interrupt(self) -> None:
+        """Make ``grab`` return None from now on; see the class for how soon."""
+        self._stop.set()
+
+    def close(self) -> None:
+        """Disconnect. Only where ``grab`` is called: it must not be in a read."""
+        self._packets = self._frame = self._stream = None
+        self._decoded.clear()
+        container, self._container = self._container, None
+        if container is not None:
+            container.close()
+
+    def _connect(self) -> str | None:
+        """Open the container; why that failed, in words without secrets."""
+        options = {"analyzeduration": _PROBE_MICROSECONDS}
+        if self._is_rtsp:
+            options |= {"rtsp_transport": self._transport, "allowed_media_types": "video"}
+        read = min(_SLICE_SECONDS, self._read_seconds) if self._is_rtsp else self._read_seconds
+        began = time.monotonic()
+        try:
+            self._container = av.open(
+                self._url,
+                options=options,
+                timeout=(self._open_seconds, read),
+                metadata_errors="replace",
+            )
+            found = self._container.streams.best("video")
+        except (av.FFmpegError, ValueError) as error:
+            # Some of FFmpeg's readers say that the data are invalid when they were broken off.
+            if isinstance(error, av.ExitError) or time.monotonic() - began >= self._open_seconds:
+                return f"it did not answer within {self._open_seconds:g} s"
+            return self._why(error)
+        if found is None:
+            return "there is no video in it"
+        self._stream = cast("VideoStream", found)
+        for other in self._container.streams:
+            if other is not found:
+                other.discard = Discard.all  # or HLS would load every quality
+        return None
+
+    def _first_size(self, deadline: float) -> tuple[tuple[int, int], str | None]:
+        """Width and height of the first picture, which stays to be grabbed; or what failed."""
+        while not self._decoded:
+            if self._stop.is_set() or time.monotonic() > deadline:
+                return (0, 0), f"no picture came within {self._open_seconds:g} s"
+            if not self._advance():
+                return (0, 0), "it ended before its first picture"
+        return (self._decoded[0].width, self._decoded[0].height), None
+
+    def _why(self, error: Exception) -> str:
+        if isinstance(error, av.HTTPUnauthorizedError):
+            return "the user or the password is wrong"
+        if isinstance(error, av.ProtocolNotFoundError):
+            return "FFmpeg does not know such URLs"
+        if self._is_rtsp and getattr(error, "errno", None) == errno.EPROTONOSUPPORT:
+            return f"the server does not send over {self._transport}; set transport to the other"
+        strerror = getattr(error, "strerror", None)
+        return f"it cannot be opened: {strerror}" if strerror else "it cannot be opened"
+
+    def _advance(self) -> bool:
+        """Read and decode one packet, or break off waiting for it; False at the end."""
+        container, stream = self._opened()
+        if self._packets is None:
+            self._packets = container.demux(stream)
+        try:
+            packet = next(self._packets, None)
+        except av.ExitError:
+            self._packets = None
+            return True
+        except av.FFmpegError:
+            return False
+        # What a live stream leaves in the decoder at its end may be half a picture.
+        if packet is None or (packet.size == 0 and not self._declared):
+            return False
+        if packet.is_corrupt:
+            self._break("a packet is damaged")
+            return True
+        try:
+            self._decoded.extend(packet.decode())
+        except EOFError:
+            return False
+        except av.FFmpegError:
+            self._break("a picture cannot be decoded")
+        return True
+
+    def _is_whole(self, frame: VideoFrame) -> bool:
+        if frame.is_corrupt:
+            self._break("a picture is damaged")
+        elif self._broken and frame.key_frame:
+            self._broken = False
+        return not self._broken
+
+    def _break(self, what: str) -> None:
+        self._broken = True
+        self._damage.add(what)
+
+    def _told(self, what: str) -> str:
+        damaged = (
+            f", {self._damage.count} damaged ones were passed over" if self._damage.count else ""
         )
+        return f"{what} after {self._delivered} frames{damaged}"
+
+    def _opened(self) -> tuple[InputContainer, VideoStream]:
+        if self._container is None or self._stream is None:
+            raise SourceError(f"{self._where}: not open")
+        return self._container, self._stream

@@ -67,9 +67,9 @@ EVERY_KIND = [
 
 
 @contextlib.contextmanager
-def reading(url: str) -> Iterator[tuple[FrameFormat, Callable[[], Image]]]:
+def reading(url: str, **more: Any) -> Iterator[tuple[FrameFormat, Callable[[], Image]]]:
     """The format of a stream, and a call for its next frame; it lives until the one after."""
-    reader = make_reader(SourceSettings(uri=url), MonotonicClock())
+    reader = make_reader(SourceSettings(uri=url, **more), MonotonicClock())
     form = reader.open()
     buffer = np.zeros((form.height, form.width, 3), np.uint8)
 
@@ -120,7 +120,8 @@ def state(pid: int) -> str:
 def test_frames_of_a_live_stream_arrive_readable_and_in_order(
     kind: Callable[..., Server], behaviour: dict[str, Any]
 ) -> None:
-    with kind(**behaviour) as server, reading(server.url) as (form, following):
+    more = {key: behaviour[key] for key in ("transport",) if key in behaviour}
+    with kind(**behaviour) as server, reading(server.url, **more) as (form, following):
         assert (form.width, form.height) == (320, 240)
         found = numbers(following, 25)
         assert all(earlier < later for earlier, later in pairwise(found)), found

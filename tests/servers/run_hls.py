@@ -47,8 +47,9 @@ def _main() -> None:
         f"{camera} ! hlssink2 target-duration=1 playlist-length={window} max-files={window + 4}"
         f" location=part%05d.ts playlist-location={_PLAYLIST}"
     )
-    pipeline.set_state(Gst.State.PLAYING)
+    # The camera asks for pictures once, as soon as it plays: who feeds it must listen by then.
     Feed(child, pipeline)
+    pipeline.set_state(Gst.State.PLAYING)
     deadline = time.monotonic() + 20
     while not Path(_PLAYLIST).exists():  # written with the first segment
         if time.monotonic() > deadline:

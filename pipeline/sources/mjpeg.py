@@ -1,0 +1,135 @@
+"""JPEG pictures over HTTP (multipart/x-mixed-replace), as most network cameras can send."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import av
+
+from pipeline.clock import Clock
+from pipeline.errors import SourceError
+from pipeline.frame import FrameFormat, Image
+from pipeline.locate import redact
+from pipeline.sources.jpeg import JpegFinder
+from pipeline.sources.pictures import BgrWriter, Damage, strict_decoder
+from pipeline.sources.settings import SourceSettings
+from pipeline.sources.web import WebStream
+
+if TYPE_CHECKING:
+    from av import VideoCodecContext, VideoFrame
+
+__all__ = ["MjpegReader"]
+
+
+class MjpegReader:
+    """Pictures of one stream, stamped when their last byte arrived; implements ``Reader``.
+
+    The end of the stream is a SourceError, and so is a picture that takes longer than the read
+    timeout. Cut and damaged pictures are passed over. ``interrupt`` is heard at once.
+    """
+
+    live = True
+
+    def __init__(
+        self, settings: SourceSettings, clock: Clock, web: WebStream | None = None
+    ) -> None:
+        self._where = redact(str(settings.uri))
+        self._clock = clock
+        self._open_seconds = settings.open_timeout_s
+        self._read_seconds = settings.read_timeout_s
+        self._asked = web is not None  # the answer's head has been read
+        self._web = web or WebStream(str(settings.uri), self._where)
+        self._stop = threading.Event()
+        self._finder = JpegFinder(self._where)
+        self._damage = Damage(self._where)
+        self._writer = BgrWriter(self._where)
+        self._decoder: VideoCodecContext | None = None
+        self._first: tuple[int, bytes] | None = None
+        self._picture: bytes | None = None
+
+    def open(self) -> FrameFormat:
+        """Connect and wait for the first picture, which tells the size."""
+        deadline = time.monotonic() + self._open_seconds
+        try:
+            if not self._asked:
+                self._web.open(self._open_seconds)
+            self._decoder = av.CodecContext.create("mjpeg", "r")
+            strict_decoder(self._decoder)
+            while True:
+                picture = self._next(deadline)
+                if picture is None:
+                    raise SourceError(f"{self._where}: stopped before the first picture")
+                stamp = self._clock.now()
+                frame = self._decode(picture)
+                if frame is not None:
+                    self._first = stamp, picture
+                    return FrameFormat(frame.width, frame.height)
+        except SourceError:
+            self.close()
+            raise
+
+    def grab(self) -> int | None:
+        """Wait for the next whole picture; SourceError when the stream stopped."""
+        if self._decoder is None:
+            raise SourceError(f"{self._where}: not open")
+        if self._stop.is_set():
+            return None
+        if self._first is not None:
+            (stamp, self._picture), self._first = self._first, None
+            return stamp
+        self._picture = self._next(time.monotonic() + self._read_seconds)
+        return None if self._picture is None else self._clock.now()
+
+    def retrieve(self, buffer: Image) -> None:
+        """Decode the picture into ``buffer``; for one that is damaged the next one is waited for.
+
+        FormatChangedError when its size is another.
+        """
+        deadline = time.monotonic() + self._read_seconds
+        while self._picture is not None:
+            frame = self._decode(self._picture)
+            if frame is not None:
+                self._writer.write(frame, buffer)
+                return
+            self._picture = self._next(deadline)
+        raise SourceError(f"{self._where}: nothing was grabbed")
+
+    def interrupt(self) -> None:
+        """Make a waiting ``open`` or ``grab`` end at once."""
+        self._stop.set()
+        self._web.interrupt()
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._web.close()
+        self._decoder = None
+        self._first = self._picture = None
+
+    def _next(self, deadline: float) -> bytes | None:
+        """The next whole picture; None once interrupted."""
+        while not self._stop.is_set():
+            spoilt = self._finder.spoilt
+            picture = self._finder.next()
+            if self._finder.spoilt != spoilt:
+                self._damage.add("a picture is cut or spoilt")
+            if picture is not None:
+                return picture
+            data = self._web.read(deadline)
+            if not data and not self._stop.is_set():
+                raise SourceError(f"{self._where}: the stream ended")
+            self._finder.feed(data)
+        return None
+
+    def _decode(self, picture: bytes) -> VideoFrame | None:
+        if self._decoder is None:
+            raise SourceError(f"{self._where}: not open")
+        try:
+            frames = self._decoder.decode(av.Packet(picture))
+        except av.FFmpegError:
+            frames = []
+        if len(frames) == 1 and not frames[0].is_corrupt:
+            return frames[0]
+        self._damage.add("a picture is damaged")
+        return None
