@@ -113,7 +113,8 @@ class Stats:
 
     ``dropped`` maps a cause to a number: ``latest`` and ``drop_newest`` (overflow of the
     source), ``stale`` (older than max_age_ms), ``rate`` (more than max_fps), ``no_buffer`` (all
-    frame buffers were held by views), ``format_change``, ``failed`` and ``hung`` (the engine),
+    frame buffers were held by views), ``format_change``, ``frozen`` (the very same picture for
+    stale_after_s), ``failed`` and ``hung`` (the engine),
     ``cancelled``. Results that a sink or the program could not keep up with are in
     ``undelivered``, by receiver: they are results all the same. ``driver_allocations`` are
     those when the ring was ready and now, ``notes`` what the engine says about itself.
