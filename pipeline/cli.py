@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import os
 import re
 import select
@@ -17,9 +16,9 @@ from typing import TYPE_CHECKING
 from pipeline.arguments import Arguments, parse_arguments
 from pipeline.errors import ClosedError, ConfigError, PipelineError, SinkError
 from pipeline.locate import printable
-from pipeline.logs import JsonFormatter, KeyValueFormatter, RateLimit
 from pipeline.report import StatusLine, ensure_writable, summary, table, write_json
 from pipeline.signals import StopRequests
+from pipeline.terminal import Terminal
 
 if TYPE_CHECKING:
     from pipeline.pipeline import Pipeline
@@ -28,7 +27,9 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-_SETTING = re.compile(r"(source|model|ring|preprocess|postprocess|sinks)\.[\w.]+: ")
+_terminal = Terminal()
+
+_SETTING = re.compile(r"(source|cameras|model|ring|preprocess|postprocess|sinks)\.[\w.]+: ")
 _MISSING_LIBRARY = re.compile(r"(lib[\w.+-]+\.so[\w.]*): cannot open shared object file")
 
 
@@ -40,7 +41,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     _occupy_standard_descriptors()
     arguments = parse_arguments(sys.argv[1:] if argv is None else argv)
-    _log_to_stderr(arguments)
+    global _terminal
+    _terminal = Terminal(arguments.log)
+    _terminal.show_log(quiet=arguments.quiet, debug=arguments.debug)
     try:
         code = _COMMANDS[arguments.command](arguments)
         sys.stdout.flush()
@@ -49,10 +52,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
-        _say("error: interrupted")
+        _terminal.say("error: interrupted")
         return 1
     except OSError as error:
-        _say(
+        _terminal.say(
             f"error: {error.strerror or error}" + (f": {error.filename}" if error.filename else "")
         )
         return 1
@@ -142,7 +145,7 @@ def _run(arguments: Arguments) -> int:
         code = _finish(pipeline, arguments, failure, requests.count)
         if pipeline.abandoned:
             # Threads that hang would keep the interpreter from ending.
-            _say(
+            _terminal.say(
                 f"error: did not stop in time and was left behind: {', '.join(pipeline.abandoned)}"
             )
             code = code or _code_of_abandoned(pipeline.abandoned)
@@ -179,12 +182,16 @@ async def _drive(
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
 
+    def tell(text: str) -> None:
+        if not quiet:
+            _terminal.say(text)
+
     def on_stop(count: int) -> None:
         if count == 1:
-            _say(f"stopping, at most {config.drain_seconds:g} s; once more to cancel", quiet)
+            tell(f"stopping, at most {config.drain_seconds:g} s; once more to cancel")
             stop.set()
         elif count == 2:
-            _say("cancelling", quiet)
+            tell("cancelling")
             pipeline.cancel()
         else:
             os._exit(1)
@@ -197,7 +204,7 @@ async def _drive(
     drainer = asyncio.create_task(drain_when_asked())
     requests.attach(loop, on_stop)
     try:
-        if not quiet:
+        if not quiet and not _terminal.json:
             line.start(loop)
         async with (
             pipeline,
@@ -223,10 +230,13 @@ def _finish(
         failure = None if _reader_left() else failure  # who has read enough is no failure
     stats = _stats(pipeline)
     if stats is not None and not arguments.quiet and (stats.frames or failure is None):
-        _say(table(stats))
+        if _terminal.json:
+            _terminal.record("info", "summary", summary=summary(stats))
+        else:
+            _terminal.say(table(stats))
     code = 0
     if stops > 1 and (failure is None or isinstance(failure, ClosedError | asyncio.CancelledError)):
-        _say("error: cancelled, what was in flight is lost")
+        _terminal.say("error: cancelled, what was in flight is lost")
         code = 1
     elif failure is not None:
         code = _failed(failure, arguments.debug, arguments.config)
@@ -260,12 +270,12 @@ def _failed(error: BaseException, debug: bool, config: str | None = None) -> int
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if debug:
-        _say("".join(traceback.format_exception(error)).rstrip())
+        _terminal.say("".join(traceback.format_exception(error)).rstrip())
     message = _message(error)
     if config is not None and _SETTING.match(message):
         message = f"{config}: {message}"
     for line in message.splitlines() or [type(error).__name__]:
-        _say(f"error: {line}")
+        _terminal.say(f"error: {line}")
     return error.exit_code if isinstance(error, PipelineError) else 1
 
 
@@ -281,37 +291,6 @@ def _message(error: BaseException) -> str:
             name = (error.name or "").partition(".")[0]
             return f"{error}; pip install {'npu-pipeline' if name == 'pipeline' else name}"
     return f"internal: {type(error).__name__}: {error}; --debug shows where"
-
-
-def _say(text: str, quiet: bool = False) -> None:
-    """One or more lines on stderr, in place of a status line that stands there."""
-    if quiet:
-        return
-    with suppress(OSError, ValueError, AttributeError):  # stderr may be closed
-        start = "\r\x1b[K" if sys.stderr.isatty() else ""
-        sys.stderr.write(f"{start}{printable(text)}\n")
-        sys.stderr.flush()
-
-
-class _SayHandler(logging.Handler):
-    """Log records in place of the status line, as the command line's other messages."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        _say(self.format(record))
-
-
-def _log_to_stderr(arguments: Arguments) -> None:
-    log = logging.getLogger("pipeline")
-    for handler in [handler for handler in log.handlers if isinstance(handler, _SayHandler)]:
-        log.removeHandler(handler)
-    handler = _SayHandler()
-    handler.setFormatter(JsonFormatter() if arguments.log == "json" else KeyValueFormatter())
-    handler.addFilter(RateLimit())
-    log.addHandler(handler)
-    log.propagate = False
-    quiet_level = logging.ERROR if arguments.quiet else logging.WARNING
-    usual_level = logging.INFO if arguments.log == "json" and not arguments.quiet else quiet_level
-    log.setLevel(logging.DEBUG if arguments.debug else usual_level)
 
 
 _COMMANDS = {"check": _check, "devices": _devices, "run": _run, "schema": _schema}

@@ -7,7 +7,7 @@ import contextlib
 import logging
 from types import TracebackType
 
-from pipeline.events import Event, EventStream
+from pipeline.events import EventStream
 from pipeline.health import HealthServer
 from pipeline.notify import notify, watchdog_seconds
 from pipeline.pipeline import Pipeline
@@ -15,7 +15,7 @@ from pipeline.pipeline import Pipeline
 __all__ = ["Service"]
 
 _log = logging.getLogger(__name__)
-_LEVELS = {"stale": logging.WARNING, "lost": logging.WARNING, "failed": logging.WARNING}
+_TROUBLE = ("stale", "lost", "failed")
 
 
 class Service:
@@ -59,14 +59,22 @@ class Service:
 
 
 async def log_events(events: EventStream) -> None:
-    """Log what happens to cameras, engine and sinks, each with its source and state."""
+    """Log what happens to cameras, engine and sinks, each with its source and state.
+
+    Trouble is a warning, its end worth knowing, and everything else for debugging.
+    """
+    troubled = set()
     async for event in events:
-        level = _LEVELS.get(event.state, logging.INFO)
-        _log.log(level, "%s", _told(event), extra={"source": event.source, "state": event.state})
-
-
-def _told(event: Event) -> str:
-    return f"{event.source}: {event.state}" + (f": {event.reason}" if event.reason else "")
+        level = logging.DEBUG
+        if event.state in _TROUBLE:
+            level = logging.WARNING
+            troubled.add(event.source)
+        elif event.state in ("live", "reopened") and event.source in troubled:
+            level = logging.INFO
+            troubled.discard(event.source)
+        reason = f": {event.reason}" if event.reason else ""
+        extra = {"source": event.source, "state": event.state}
+        _log.log(level, "%s: %s%s", event.source, event.state, reason, extra=extra)
 
 
 async def _feed_watchdog(period: float) -> None:

@@ -30,7 +30,7 @@ FLOORS = (
     ("problems", "yamlfile", "config", "plan"),
     ("pipeline",),
     ("logs", "notify", "health", "service"),
-    ("arguments", "signals", "report", "cli"),
+    ("arguments", "signals", "report", "terminal", "cli"),
     ("__main__",),
 )
 FELLOWS: dict[str, set[str]] = {
@@ -43,7 +43,7 @@ FELLOWS: dict[str, set[str]] = {
     "service": {"health", "notify"},
     "config": {"problems", "yamlfile"},
     "yamlfile": {"problems"},
-    "cli": {"arguments", "signals", "report"},
+    "cli": {"arguments", "signals", "report", "terminal"},
 }
 # What the modules of a folder share; other modules there do not know one another.
 SHARED = {
