@@ -39,7 +39,8 @@ from pipeline.stages.capture import Capture, CaptureSettings
 from pipeline.stages.deliver import Deliver
 from pipeline.stages.dispatch import Dispatch, Feed, InFlight
 from pipeline.stages.engine import EngineRoom, EngineSettings
-from pipeline.stages.finish import Finish, Outlet
+from pipeline.stages.finish import Finish
+from pipeline.stages.outlet import Outlet
 from pipeline.stats import Recorder
 from pipeline.worker import call_in_thread
 
@@ -213,7 +214,15 @@ class Assembly:
                     say=self._saying(sink.name),
                 )
             )
-            self.outlets.append(Outlet(channel, sink.needs_image))
+            # What waits, what is being written, and what is on its way.
+            spares = sink.queue + 2 if sink.policy == "drop_newest" else 0
+            outlet = Outlet(
+                channel,
+                needs_image=sink.needs_image,
+                lost=functools.partial(self.recorder.lost, sink.name),
+                spares=spares,
+            )
+            self.outlets.append(outlet)
 
     async def _open_engine(self) -> tuple[Executor, Ring]:
         executor = await Executor.from_settings(self.config.model, self._image_input())

@@ -20,7 +20,7 @@ from pipeline.settings import Config
 from pipeline.sources import SourceSettings
 from pipeline.stages.base import Stage
 from pipeline.stages.capture import Capture
-from pipeline.stages.finish import Outlet
+from pipeline.stages.outlet import Outlet
 from pipeline.stats import Recorder, Stats
 
 __all__ = ["Health", "Runner"]
@@ -321,7 +321,7 @@ class Runner:
                 self._graph.program_policy,
                 functools.partial(parts.drop_result, "program"),
             )
-            parts.outlets.append(Outlet(self._program, True))
+            parts.outlets.append(Outlet(self._program, needs_image=True))
         self._go.set()
         return self
 

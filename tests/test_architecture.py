@@ -51,7 +51,7 @@ SHARED = {
     "sinks": {"encoder", "settings", "target"},
     "postprocess": {"settings"},
     "backends": {"settings", "image", "library"},
-    "stages": {"base", "connection", "dispatch", "engine"},
+    "stages": {"base", "connection", "dispatch", "engine", "outlet"},
 }
 MODULES = sorted(PACKAGE.rglob("*.py"))
 

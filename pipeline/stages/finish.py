@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy.typing as npt
 
@@ -12,21 +12,15 @@ from pipeline.channel import Channel, ChannelClosed
 from pipeline.clock import Clock
 from pipeline.contracts import Postprocess
 from pipeline.errors import ClosedError, EngineError, RunError
-from pipeline.frame import Image
+from pipeline.frame import Frame
 from pipeline.results import Detections, Lease, RawOutput, Result, Stamps
 from pipeline.ring import RunReport
 from pipeline.stages.base import Stage
 from pipeline.stages.dispatch import InFlight, Placed
 from pipeline.stages.engine import EngineRoom
+from pipeline.stages.outlet import Outlet
 
-__all__ = ["Finish", "Outlet"]
-
-
-class Outlet(NamedTuple):
-    """A receiver of results; ``needs_image`` false: it gets them without the frame."""
-
-    channel: Channel[Result]
-    needs_image: bool
+__all__ = ["Finish"]
 
 
 class Finish(Stage):
@@ -102,7 +96,8 @@ class Finish(Stage):
                     del arrays
                     if not keeps:
                         slot.release()
-                await self._deliver(self._result(item, placed, stamps, detections, slot))
+                result = self._result(item, placed, stamps, detections, slot)
+                await self._deliver(result, placed.frame)
         except BaseException:
             for placed in waiting:
                 placed.drop("cancelled")
@@ -142,19 +137,10 @@ class Finish(Stage):
             Lease(give_back),
         )
 
-    async def _deliver(self, result: Result) -> None:
-        bare = _without_image(result) if not self._postprocess.keeps_outputs else None
+    async def _deliver(self, result: Result, frame: Frame) -> None:
         try:
             for outlet in self._outlets:
-                given = result if outlet.needs_image or bare is None else bare
-                given.retain()
-                try:
-                    await outlet.channel.put(given)
-                except ChannelClosed:
-                    given.release()  # this receiver takes nothing any more
-                except BaseException:
-                    given.release()
-                    raise
+                await outlet.give(result, frame)
         finally:
             result.release()
 
@@ -179,12 +165,3 @@ def _stamps(item: InFlight, placed: Placed, report: RunReport, started: int, end
         started,
         ended,
     )
-
-
-def _without_image(result: Result) -> Result:
-    """The same result holding no buffer, for receivers that may lag far behind."""
-
-    def refuse() -> Image:
-        raise ClosedError("this receiver asked for results without the frame (needs_image)")
-
-    return Result(result.camera, result.sequence, result.stamps, result.detections, refuse, tuple)

@@ -26,7 +26,8 @@ from pipeline.stages.capture import Capture, CaptureSettings
 from pipeline.stages.deliver import Deliver
 from pipeline.stages.dispatch import Dispatch, Feed, InFlight
 from pipeline.stages.engine import EngineRoom, EngineSettings
-from pipeline.stages.finish import Finish, Outlet
+from pipeline.stages.finish import Finish
+from pipeline.stages.outlet import Outlet
 from pipeline.stats import CameraRecorder
 
 Until = Callable[[Callable[[], bool]], Awaitable[None]]
@@ -373,7 +374,13 @@ class Line:
     """Frames into slots and results out of them: dispatch and finish with an outlet or two."""
 
     def __init__(
-        self, executor: Executor, ring: Ring, fill: Fill, look: Look, needs_image: Sequence[bool]
+        self,
+        executor: Executor,
+        ring: Ring,
+        fill: Fill,
+        look: Look,
+        needs_image: Sequence[bool],
+        spares: int = 0,
     ) -> None:
         self.recorder = CameraRecorder()
         self.said: list[tuple[str, str]] = []
@@ -395,7 +402,10 @@ class Line:
         self.results: list[Channel[Result]] = [
             Channel(64, "block", lambda result, _: result.release()) for _ in needs_image
         ]
-        outlets = [Outlet(*pair) for pair in zip(self.results, needs_image, strict=True)]
+        outlets = [
+            Outlet(channel, needs_image=needs, spares=spares)
+            for channel, needs in zip(self.results, needs_image, strict=True)
+        ]
         feeds = {"front": Feed("front", fill, self.recorder)}
         self.dispatch = Dispatch(feeds, selector, self.engine, self.in_flight, clock)
         self.finish = Finish(look, self.engine, self.in_flight, outlets, clock)
@@ -484,6 +494,22 @@ async def test_outputs_that_are_kept_keep_their_slot() -> None:
             with pytest.raises(ClosedError, match=f"result {result.sequence} of camera 'front'"):
                 _ = result.outputs
         assert {info.state for info in ring.slots()} == {"free"}
+        assert line.pool.free == 16
+
+
+async def test_outputs_that_are_copied_hold_no_slot() -> None:
+    async with simulated() as executor, executor.ring(2) as ring:
+        line = Line(executor, ring, Fill(), Look(keeps_outputs=True), [True], spares=3)
+        await line.feed(5)
+        await line.run()
+        results = await line.taken()
+        assert {info.state for info in ring.slots()} == {"free"}
+        assert [result.sequence for result in results] == [0, 1, 2]  # two found no set of buffers
+        arrays = [result.outputs[0].array for result in results]
+        for result, array in zip(results, arrays, strict=True):
+            assert (array == result.sequence).all()
+            assert (result.image == result.sequence).all()
+            result.release()
         assert line.pool.free == 16
 
 

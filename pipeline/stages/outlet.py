@@ -1,0 +1,106 @@
+"""How results reach one receiver: a channel, and what of the buffers its results may hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from pipeline.channel import Channel, ChannelClosed
+from pipeline.errors import ClosedError
+from pipeline.frame import Frame, Image
+from pipeline.results import Lease, RawOutput, Result
+
+__all__ = ["Outlet"]
+
+
+class Outlet:
+    """A receiver of results. ``lost`` is called for each that it can take no more.
+
+    ``needs_image`` false: it gets results without the frame. ``spares``: where results keep
+    the model's outputs, they are copied into that many sets of buffers made once, so that a
+    receiver that lags or is stuck holds no slot of the ring; 0: it gets the slot itself.
+    """
+
+    def __init__(
+        self,
+        channel: Channel[Result],
+        *,
+        needs_image: bool,
+        lost: Callable[[], None] = lambda: None,
+        spares: int = 0,
+    ) -> None:
+        self.channel = channel
+        self._needs_image = needs_image
+        self._lost = lost
+        self._spares = spares
+        self._free: list[list[RawOutput]] = []
+
+    async def give(self, result: Result, frame: Frame) -> None:
+        """Hand over a result, or what of it this receiver is to hold."""
+        given = self._fitted(result, frame)
+        if given is None:
+            self._lost()
+            return
+        try:
+            await self.channel.put(given)
+        except ChannelClosed:
+            self._lost()
+            given.release()  # this receiver takes nothing any more
+        except BaseException:
+            given.release()
+            raise
+
+    def _fitted(self, result: Result, frame: Frame) -> Result | None:
+        outputs = result.outputs
+        if outputs and self._spares:
+            return self._detached(result, frame, outputs)
+        if outputs or self._needs_image:
+            result.retain()
+            return result
+        return _other(result, _refuse, ())
+
+    def _detached(
+        self, result: Result, frame: Frame, outputs: Sequence[RawOutput]
+    ) -> Result | None:
+        """The same with copies of the outputs; None when all sets are in use."""
+        if self._free:
+            copies = self._free.pop()
+        elif self._spares > 0:
+            self._spares -= 1
+            copies = [RawOutput(name, np.empty_like(array)) for name, array in outputs]
+        else:
+            return None
+        for copy, (_, array) in zip(copies, outputs, strict=True):
+            np.copyto(copy.array, array)
+        image = frame.view if self._needs_image else _refuse
+        if self._needs_image:
+            frame.retain()
+
+        def give_back() -> None:
+            self._free.append(copies)
+            if self._needs_image:
+                frame.release()
+
+        return _other(result, image, copies, Lease(give_back))
+
+
+def _other(
+    result: Result,
+    image: Callable[[], Image],
+    outputs: Sequence[RawOutput],
+    lease: Lease | None = None,
+) -> Result:
+    return Result(
+        result.camera,
+        result.sequence,
+        result.stamps,
+        result.detections,
+        image,
+        lambda: outputs,
+        lease,
+    )
+
+
+def _refuse() -> Image:
+    raise ClosedError("this receiver asked for results without the frame (needs_image)")
