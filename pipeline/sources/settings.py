@@ -97,7 +97,9 @@ class SourceSettings(BaseModel):
         description="Pixel format asked of a camera, for example MJPG or YUYV.",
     )
     transport: Literal["tcp", "udp"] = Field(
-        default="tcp", description="How RTSP streams travel: tcp loses nothing, udp lags less."
+        default="tcp",
+        description="How RTSP streams travel: tcp loses nothing, udp lags less. "
+        "The other one is not tried.",
     )
     open_timeout_s: float = Field(
         default=10.0, gt=0, le=3600, description="Live: how long opening may take, seconds."
