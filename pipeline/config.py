@@ -197,7 +197,7 @@ def _is_path(uri: str) -> bool:
     """Whether a source is in the file system, and no device, which is looked at when opened."""
     if uri.startswith((locate.PACKAGE_SCHEME, "file://")):
         return True
-    return not (locate.is_url(uri) or uri.startswith(("synthetic:", "/dev/")))
+    return not (locate.is_url(uri) or uri.startswith(("synthetic:", "gstreamer:", "/dev/")))
 
 
 def _look_at(path: str, is_source: bool) -> None:

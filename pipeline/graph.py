@@ -78,7 +78,7 @@ def camera_wiring(
 ) -> CameraWiring:
     """The wiring of one camera."""
     kind = kind_of(source)
-    supervised = kind in ("camera", "stream") and live is None
+    supervised = kind in ("camera", "gstreamer", "stream") and live is None
     if live is None:
         paced = kind == "synthetic" and synthetic_settings(source).fps is not None
         live = supervised or paced

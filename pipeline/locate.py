@@ -28,6 +28,11 @@ _PARAMETER = re.compile(
     rf"(?P<name>[?&;#][\w.%\[\]-]*{_SECRET_NAME}[\w.%\[\]-]*=)[^&;#\s'\"]+", re.IGNORECASE
 )
 
+_PIPELINE = "gstreamer:"
+_PROPERTY = re.compile(
+    r"(?P<name>[\w-]*(?:pass|pw|secret|token|key)[\w-]*\s*=\s*)(?:\"[^\"]*\"|\S+)"
+)
+
 
 def is_url(text: str) -> bool:
     """Whether ``text`` begins with a scheme and ``://``, as no path does."""
@@ -55,8 +60,11 @@ def redact(text: str) -> str:
     """The same text with the secrets of each URI in it replaced by ``***``.
 
     Hidden are ``user:password@`` and the values of query parameters that are named like a
-    secret (token, password, key, signature and so on).
+    secret (token, password, key, signature and so on), and in the text of a GStreamer
+    pipeline the properties that are.
     """
+    if _PIPELINE in text:
+        text = _PROPERTY.sub(r"\g<name>***", text)
     text = _USERINFO.sub(r"\g<scheme>***@", text)
     text = _BARE_USERINFO.sub("***@", text)
     return _PARAMETER.sub(r"\g<name>***", text)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SourceSettings", "kind_of", "make_reader", "overflow_of"]
 
-Kind = Literal["camera", "file", "images", "stream", "synthetic"]
+Kind = Literal["camera", "file", "gstreamer", "images", "stream", "synthetic"]
 Overflow = Literal["block", "latest", "drop_newest"]
 
 
@@ -29,6 +29,8 @@ def kind_of(settings: SourceSettings) -> Kind:
         return "camera"
     if uri.startswith("synthetic:"):
         return "synthetic"
+    if uri.startswith("gstreamer:"):
+        return "gstreamer"
     if is_url(uri):
         return "stream"
     return "images" if os.path.isdir(uri) else "file"
@@ -79,6 +81,12 @@ def _file(settings: SourceSettings, clock: Clock) -> Reader:
     return FileReader(settings, clock)
 
 
+def _gstreamer(settings: SourceSettings, clock: Clock) -> Reader:
+    from pipeline.sources.gstreamer import GstreamerReader
+
+    return GstreamerReader(settings, clock)
+
+
 def _images(settings: SourceSettings, clock: Clock) -> Reader:
     from pipeline.sources.images import ImagesReader
 
@@ -105,6 +113,7 @@ def _synthetic(settings: SourceSettings, clock: Clock) -> Reader:
 _READERS = {
     "camera": _camera,
     "file": _file,
+    "gstreamer": _gstreamer,
     "images": _images,
     "stream": _stream,
     "synthetic": _synthetic,

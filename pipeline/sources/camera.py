@@ -22,8 +22,10 @@ _log = logging.getLogger(__name__)
 class CameraReader(CaptureReader):
     """Frames of one camera, stamped when they arrived; implements ``Reader``.
 
-    Width, height and rate are asked for; the camera may choose others, which is logged, and
-    the format says what it chose. A camera that stops is a SourceError.
+    Pixel format, width, height and rate are asked for; the camera may choose others, which is
+    logged, and the format says what it chose. A camera that stops is a SourceError. OpenCV
+    waits 10 s for a picture whatever it is told, and until then a waiting ``grab`` cannot be
+    interrupted; who must not wait leaves the reader behind.
     """
 
     live = True
@@ -33,6 +35,7 @@ class CameraReader(CaptureReader):
         self._device = f"/dev/video{uri}" if isinstance(uri, int) else uri
         super().__init__(f"camera {self._device}")
         self._clock = clock
+        self._fourcc = settings.fourcc
         self._asked = {
             cv2.CAP_PROP_FRAME_WIDTH: settings.width,
             cv2.CAP_PROP_FRAME_HEIGHT: settings.height,
@@ -79,16 +82,27 @@ class CameraReader(CaptureReader):
             raise SourceError(f"{self._where}: {error.strerror}") from error
 
     def _configure(self, capture: Capture) -> FrameFormat:
+        # The pixel format comes first: which sizes and rates there are depends on it.
+        if self._fourcc is not None:
+            capture.set(cv2.CAP_PROP_FOURCC, cv2.VideoWriter.fourcc(*self._fourcc))
         for prop, value in self._asked.items():
             if value is not None:
                 capture.set(prop, value)
+        # One that is read and one that is filled. With four, a reader that is slow would be
+        # given pictures that are old; with one, the camera would have none to fill meanwhile.
+        capture.set(cv2.CAP_PROP_BUFFERSIZE, 2)
         found = capture.frame_format()._replace(frames=None)
         given = (found.width, found.height, found.fps)
         for name, asked, got in zip(
             ("width", "height", "fps"), self._asked.values(), given, strict=True
         ):
             if asked is not None and (got is None or abs(got - asked) > 0.5):
-                _log.warning(
-                    "%s: %s %g was asked for, the camera gives %s", self._where, name, asked, got
-                )
+                self._warn(name, f"{asked:g}", got)
+        code = int(capture.get(cv2.CAP_PROP_FOURCC))
+        pixels = code.to_bytes(4, "little").decode("ascii", "replace")
+        if self._fourcc is not None and pixels != self._fourcc:
+            self._warn("fourcc", self._fourcc, pixels if code else "another one")
         return found
+
+    def _warn(self, name: str, asked: str, got: object) -> None:
+        _log.warning("%s: %s %s was asked for, the camera gives %s", self._where, name, asked, got)

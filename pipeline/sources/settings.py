@@ -52,7 +52,8 @@ class SourceSettings(BaseModel):
     uri: Annotated[str | int, BeforeValidator(_check_uri)] = Field(
         description="A video file, a folder of images, a URL (rtsp://, http://, https://), a "
         "camera index, /dev/video*, package://PACKAGE/path for a file inside an installed "
-        'package, or "synthetic:" (also "synthetic:?width=640&height=480&fps=30&frames=100"). '
+        'package, "synthetic:" (also "synthetic:?width=640&height=480&fps=30&frames=100"), '
+        'or "gstreamer: ELEMENT ! ..." where OpenCV has GStreamer. '
         "Relative paths start at the folder of this file.",
     )
     name: str = Field(
@@ -96,7 +97,9 @@ class SourceSettings(BaseModel):
         description="Pixel format asked of a camera, for example MJPG or YUYV.",
     )
     transport: Literal["tcp", "udp"] = Field(
-        default="tcp", description="How RTSP streams travel: tcp loses nothing, udp lags less."
+        default="tcp",
+        description="How RTSP streams travel: tcp loses nothing, udp lags less. "
+        "The other one is not tried.",
     )
     open_timeout_s: float = Field(
         default=10.0, gt=0, le=3600, description="Live: how long opening may take, seconds."

@@ -108,6 +108,14 @@ def test_what_is_a_url() -> None:
         ("http://cam/x?user=a&pwd=hunter2", "http://cam/x?user=a&pwd=***"),
         ("http://cam/a@b.mp4", "http://cam/a@b.mp4"),
         ("/data/clip.mp4", "/data/clip.mp4"),
+        (
+            "gstreamer: rtspsrc location=rtsp://a:hunter2@cam user-id=a user-pw=hunter2 ! a",
+            "gstreamer: rtspsrc location=rtsp://***@cam user-id=a user-pw=*** ! a",
+        ),
+        (
+            'gstreamer: srtsrc passphrase = "hunter 2" ! tsdemux',
+            "gstreamer: srtsrc passphrase = *** ! tsdemux",
+        ),
         ("cannot open 'rtsp://bob:hunter2@cam/x' today", "cannot open 'rtsp://***@cam/x' today"),
     ],
 )

@@ -30,6 +30,7 @@ from pipeline.sources.capture import deliver
 from pipeline.sources.containers import inspect
 from pipeline.sources.download import HttpReader
 from pipeline.sources.file import FileReader
+from pipeline.sources.gstreamer import GstreamerReader
 from pipeline.sources.images import ImagesReader, natural_key
 from pipeline.sources.pace import Pace
 from pipeline.sources.stream import StreamReader
@@ -427,6 +428,72 @@ def test_what_is_no_camera_is_refused(tmp_path: Path, capfd: pytest.CaptureFixtu
     assert capfd.readouterr().err == ""
 
 
+class StandInCapture:
+    """No camera is at hand here: keeps what it is asked for and gives what it can."""
+
+    def __init__(self, gives: dict[int, float]) -> None:
+        self.gives = gives
+        self.asked: list[tuple[int, float]] = []
+
+    def set(self, prop: int, value: float) -> bool:
+        self.asked.append((prop, value))
+        return prop in self.gives
+
+    def get(self, prop: int) -> float:
+        return self.gives.get(prop, 0.0)
+
+    def frame_format(self) -> FrameFormat:
+        return FrameFormat(640, 480, self.gives.get(cv2.CAP_PROP_FPS), 7)
+
+
+@pytest.mark.parametrize("given", ["MJPG", "YUYV"])
+def test_a_camera_is_asked_for_its_pixel_format_first_and_others_are_told(
+    given: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    mjpg = float(cv2.VideoWriter.fourcc(*"MJPG"))
+    code = float(cv2.VideoWriter.fourcc(*given))
+    capture = StandInCapture({cv2.CAP_PROP_FOURCC: code, cv2.CAP_PROP_FPS: 15.0})
+    monkeypatch.setattr("pipeline.sources.camera.Capture", lambda *_: capture)
+    monkeypatch.setattr(CameraReader, "_check_device", lambda _: None)
+    reader = CameraReader(
+        settings(3, width=640, height=480, fps=30, fourcc="MJPG"), MonotonicClock()
+    )
+    assert reader.open() == (640, 480, 15, None)
+    assert capture.asked == [
+        (cv2.CAP_PROP_FOURCC, mjpg),
+        (cv2.CAP_PROP_FRAME_WIDTH, 640),
+        (cv2.CAP_PROP_FRAME_HEIGHT, 480),
+        (cv2.CAP_PROP_FPS, 30),
+        (cv2.CAP_PROP_BUFFERSIZE, 2),
+    ]
+    assert "fps 30 was asked for, the camera gives 15" in caplog.text
+    told = "fourcc MJPG was asked for, the camera gives YUYV" in caplog.text
+    assert told == (given == "YUYV")
+
+
+@pytest.mark.skipif(
+    cv2.videoio_registry.hasBackend(cv2.CAP_GSTREAMER), reason="this OpenCV has GStreamer"
+)
+def test_a_pipeline_without_gstreamer_says_what_to_do(capfd: pytest.CaptureFixture[str]) -> None:
+    reader = make_reader(settings("gstreamer: videotestsrc password=hidden"), MonotonicClock())
+    assert isinstance(reader, GstreamerReader)
+    assert reader.live
+    with pytest.raises(SourceError, match=r"built without GStreamer.*use one that has it"):
+        reader.open()
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.skipif(
+    not cv2.videoio_registry.hasBackend(cv2.CAP_GSTREAMER), reason="this OpenCV has no GStreamer"
+)
+def test_a_pipeline_plays_until_its_end() -> None:
+    uri = "gstreamer: videotestsrc num-buffers=5 ! video/x-raw,width=64,height=48"
+    frames, error = play(make_reader(settings(uri), MonotonicClock()))
+    assert frames
+    assert frames[0].shape == (48, 64, 3)
+    assert "it ended" in str(error)
+
+
 class _Handler(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *_: Any) -> None:
         pass
@@ -765,6 +832,7 @@ def test_kinds_of_sources(tmp_path: Path) -> None:
         "/dev/video0": "camera",
         "/dev/v4l/by-id/usb-x": "camera",
         "synthetic:": "synthetic",
+        "gstreamer: v4l2src ! appsink": "gstreamer",
         "rtsp://host/x": "stream",
         "https://host/x.mp4": "stream",
         str(tmp_path): "images",
