@@ -66,7 +66,13 @@ def start(tmp_path: Path, family: Family) -> Start:
     """Run the command line on a configuration made of CONFIG in a folder with model.ms."""
     _write_model(tmp_path, "float32")
 
-    def run(*arguments: str, switches: dict[str, str] | None = None, **values: Any) -> Any:
+    def run(
+        *arguments: str,
+        switches: dict[str, str] | None = None,
+        config: Path = Path("camera.yaml"),
+        env: dict[str, str] | None = None,
+        **values: Any,
+    ) -> Any:
         filled = {
             "width": WIDTH,
             "height": HEIGHT,
@@ -79,9 +85,9 @@ def start(tmp_path: Path, family: Family) -> Start:
         paths = filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")])
         turned = {f"STANDIN_MSLITE_{name}": value for name, value in (switches or {}).items()}
         return subprocess.run(
-            [sys.executable, "-m", "pipeline", "camera.yaml", *arguments],
+            [sys.executable, "-m", "pipeline", str(config), *arguments],
             cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), **turned},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), **turned, **(env or {})},
             capture_output=True,
             text=True,
             timeout=240,
@@ -167,7 +173,7 @@ def test_the_summary_tells_which_way_each_tensor_takes(
 @pytest.mark.parametrize(
     ("values", "code", "places"),
     [
-        ({"library": "/nowhere/lib.so"}, 4, ["model", "/nowhere/lib.so: no such library"]),
+        ({"library": "/nowhere/lib.so"}, 4, ["model.library: ", "/nowhere/lib.so: no such library"]),
         ({"library": "libm.so.6"}, 4, ["model", "libm.so.6: the library has neither OH_AI_"]),
         ({"more": "device: TPU"}, 4, ["model", "device 'TPU' is absent"]),
         ({"more": "device: NNRT"}, 4, ["model", "device 'NNRT' is absent", "finds here: CPU"]),
@@ -189,6 +195,23 @@ def test_mistakes_are_named_with_their_exit_code(
     assert len(errors) == 1, ended.stderr
     for place in places:
         assert place in errors[0]
+
+
+def test_the_shipped_configuration(tmp_path: Path, start: Start, family: Family) -> None:
+    def run(library: str) -> subprocess.CompletedProcess[str]:
+        return start(
+            "--frames", "5", "--quiet", "--set", f"sinks=[{{kind: jsonl, path: {tmp_path}/o}}]",
+            "--set", "postprocess={kind: raw}", config=ROOT / "configs" / "mindspore_lite.yaml",
+            env={"MODEL": str(tmp_path / "model.ms"), "SOURCE": "synthetic:", "LIBRARY": library},
+        )  # fmt: skip
+
+    ended = run(str(mslite_standin.library(family)))
+    assert (ended.returncode, ended.stderr) == (0, "")
+    ended = run("")  # none is named, so all usual ones are tried
+    assert ended.returncode == 4
+    for name in ("mindspore_lite_ndk", "mindspore_lite", "mindspore-lite"):
+        assert f"lib{name}.so" in ended.stderr
+    assert "name the library in model.library" in ended.stderr
 
 
 def test_a_file_that_is_no_model_is_named(start: Start, tmp_path: Path) -> None:

@@ -195,7 +195,7 @@ def test_what_the_device_refuses(
     ("model", "code", "parts"),
     [
         ({"device": "gpu"}, 4, ("model.device: device 'gpu' is absent", "7 stand-in CPU (cpu)")),
-        ({"library": "./libnone.so"}, 4, ("model.engine: ", "libnone.so: no such library")),
+        ({"library": "./libnone.so"}, 4, ("model.library: ", "libnone.so: no such library")),
         ({"library": "libm.so.6"}, 4, ("libm.so.6: the library has no OH_NNDevice_",)),
         ({"library": None}, 4, ("NNRT is not installed", "model.library")),
         ({"path": None}, 2, ("model.path: missing",)),
@@ -246,12 +246,14 @@ def test_a_compiled_cache_is_written_and_then_enough(setup: Setup) -> None:
 def test_the_shipped_configuration(only_v2: Setup) -> None:
     setup = only_v2
     setup.env |= {"MODEL": str(setup.folder / "model.om"), "SOURCE": "synthetic:", "COLOR": "bgr"}
+    shipped = ROOT / "configs" / "openharmony.yaml"
+    failed(setup.run(shipped, "--frames", "3"), 4, "NNRT is not installed", "model.library")
     overrides = [
         f"model.library={setup.library}",
         f"sinks=[{{kind: jsonl, path: {setup.folder}/out.jsonl}}]",
     ]
     arguments = [word for override in overrides for word in ("--set", override)]
-    ended = setup.run(ROOT / "configs" / "openharmony.yaml", *arguments, "--frames", "30")
+    ended = setup.run(shipped, *arguments, "--frames", "30")
     assert ended.returncode == 0, ended.stderr
     assert setup.summary()["engine"] == "nnrt"
     assert len(setup.lines()) > 0
