@@ -154,7 +154,7 @@ def _output(output: RawOutput, digest: bool) -> dict[str, Any]:
             told["max"] = _scalar(array.max())
             told["mean"] = _scalar(array.mean(dtype=np.float64))
     if digest:
-        told["sha256"] = hashlib.sha256(np.ascontiguousarray(array)).hexdigest()
+        told["sha256"] = hashlib.sha256(np.ascontiguousarray(array).data).hexdigest()
     return told
 
 

@@ -141,18 +141,6 @@ async def test_fault_07_a_refused_allocation_leaks_nothing(
             assert executor.counters().live_blocks == driver.count("live_blocks")
 
 
-async def test_fault_08_the_driver_sees_no_longer_block_than_the_tensor(driver: Driver) -> None:
-    async with driver.open() as executor, executor.ring(DEPTH) as ring:
-        for seed in range(20):
-            await check_run(executor, ring, seed)
-            async with ring.slot() as slot:
-                image = executor.allocate("input", 0)
-                image[...] = picture(seed)
-                outputs = {1: executor.allocate("output", 1)}
-                assert (await executor.run(slot, {0: image}, outputs)).inputs == ("bound",)
-        assert driver.count("largest_waste") == 0
-
-
 async def test_fault_09_a_block_is_not_reissued_while_it_is_referred_to(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:

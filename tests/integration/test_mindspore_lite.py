@@ -125,7 +125,7 @@ def _check(folder: Path, dtype: str, frames: int) -> None:
             assert output["name"] == tensor.name
             assert output["shape"] == list(tensor.shape)
             assert output["dtype"] == tensor.dtype
-            assert output["sha256"] == hashlib.sha256(wanted).hexdigest(), sequence
+            assert output["sha256"] == hashlib.sha256(wanted.data).hexdigest(), sequence
         told += 1
     assert told == frames
 

@@ -208,7 +208,7 @@ def test_jsonl_summarises_outputs(tmp_path: Path) -> None:
 
 def test_jsonl_tells_every_element_by_a_digest(tmp_path: Path) -> None:
     whole = np.arange(12, dtype=np.float32).reshape(3, 4)
-    arrays = [whole, whole.T, whole[:0], np.float32(7).reshape(())]
+    arrays = [whole, whole.T, whole[:0], np.array(7, np.float32)]
     settings = JsonlSettings(kind="jsonl", path=str(tmp_path / "x.jsonl"), digest=True)
     sink = JsonlSink(settings)
     sink.open(STREAM)
