@@ -318,6 +318,19 @@ async def test_a_model_that_rested_is_tried_once_more(setup: Setup, switch: Swit
         await check_run(executor, ring, 4)
 
 
+@pytest.mark.parametrize("how", ["DIE_RUNS", "LOSE_RUNS"])
+async def test_a_loss_after_a_rest_is_told_all_the_same(
+    setup: Setup, switch: Switch, how: str
+) -> None:
+    switch(how, "3")
+    options = {**nnrt_standin.options(setup.version, [IMAGE], OUTPUTS), "idle_seconds": 0}
+    async with setup.open(options=options) as executor, executor.ring(2) as ring:
+        with pytest.raises(DeviceError, match=r"(died|was lost), OH_NN_"):
+            await check_run(executor, ring, 1)
+        if setup.version == "v2":
+            await check_run(executor, ring, 2)
+
+
 async def test_a_model_in_use_is_not_tried_again(setup: Setup, switch: Switch) -> None:
     switch("UNLOAD_RUNS", "3")
     async with setup.open() as executor, executor.ring(2) as ring:
