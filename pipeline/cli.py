@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-_SETTING = re.compile(r"(source|model|ring|preprocess|postprocess|sinks)\.[\w.]+: ")
+_SETTING = re.compile(r"(model|(source|model|ring|preprocess|postprocess|sinks)\.[\w.]+): ")
 _MISSING_LIBRARY = re.compile(r"(lib[\w.+-]+\.so[\w.]*): cannot open shared object file")
 
 

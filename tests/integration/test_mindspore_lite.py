@@ -170,6 +170,16 @@ def test_the_summary_tells_which_way_each_tensor_takes(
     _check(tmp_path, "uint8", 5)
 
 
+def failed(ended: subprocess.CompletedProcess[str], code: int, *parts: str) -> None:
+    """One clear line that names the place, and the exit code."""
+    assert ended.returncode == code, ended.stderr
+    assert "Traceback" not in ended.stderr
+    errors = [line for line in ended.stderr.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1, ended.stderr
+    for part in parts:
+        assert part in errors[0]
+
+
 @pytest.mark.parametrize(
     ("values", "code", "places"),
     [
@@ -179,22 +189,39 @@ def test_the_summary_tells_which_way_each_tensor_takes(
         ({"more": "device: NNRT"}, 4, ["model", "device 'NNRT' is absent", "finds here: CPU"]),
         ({"more": "options: {threds: 2}"}, 2, ["model.options.threds"]),
         ({"more": "options: {threads: 0}"}, 2, ["model.options.threads"]),
-        ({"more": "options: {priority: high}"}, 2, ["priority: only for device NNRT"]),
+        (
+            {"more": "options: {priority: high}"},
+            2,
+            ["camera.yaml: model.options.priority: only for device NNRT"],
+        ),
         ({"more": "input_shape: [1, 48, 64]"}, 4, ["input 0", "[1,48,64]"]),
-        ({"preprocess": "mean: [1, 2]"}, 2, ["mean", "'image'"]),
+        ({"preprocess": "mean: [1, 2]"}, 2, ["camera.yaml: preprocess.mean: 2 values", "'image'"]),
         ({"switches": {"FAIL_RUNS": "9"}}, 4, ["OP_EXECUTE_FAILURE (0xFFFFFED1)"]),
     ],
 )
 def test_mistakes_are_named_with_their_exit_code(
     start: Start, values: dict[str, Any], code: int, places: list[str]
 ) -> None:
-    ended = start("--quiet", frames=50, **values)
-    assert ended.returncode == code, ended.stderr
-    assert "Traceback" not in ended.stderr
-    errors = [line for line in ended.stderr.splitlines() if line.startswith("error: ")]
-    assert len(errors) == 1, ended.stderr
-    for place in places:
-        assert place in errors[0]
+    failed(start("--quiet", frames=50, **values), code, *places)
+
+
+@pytest.mark.parametrize(
+    ("more", "switches", "code", "place"),
+    [
+        ("device: NNRT\n  options: {extensions: {Nope: '1'}}", {"DEVICES": "9:big:3"}, 2,
+         "camera.yaml: model.options.extensions: Nope = '1' is refused: PARAM_INVALID (0x"),
+        ("options: {extensions: {CachePath: x}}", {}, 2,
+         "camera.yaml: model.options.extensions: only for device NNRT"),
+        ("", {"EXPIRED": "1"}, 4, "camera.yaml: model: input 0 'image': MindSpore Lite did not"),
+        ("", {"LOST": "map"}, 4, "camera.yaml: ring.depth: output 1 'map': the allocator is null"),
+    ],
+)  # fmt: skip
+def test_what_only_openharmony_s_library_refuses(
+    start: Start, family: Family, more: str, switches: dict[str, str], code: int, place: str
+) -> None:
+    if family == "MS":
+        pytest.skip("has neither NNRT nor allocators")
+    failed(start("--quiet", more=more, switches=switches), code, place)
 
 
 def test_the_shipped_configuration(tmp_path: Path, start: Start, family: Family) -> None:

@@ -249,6 +249,7 @@ def test_a_compiled_cache_is_written_and_then_enough(setup: Setup) -> None:
 def test_the_shipped_configuration(only_v2: Setup) -> None:
     setup = only_v2
     setup.env |= {"MODEL": str(setup.folder / "model.om"), "SOURCE": "synthetic:", "COLOR": "bgr"}
+    setup.env["DEVICE"] = "7"  # an id
     shipped = ROOT / "configs" / "openharmony.yaml"
     failed(setup.run(shipped, "--frames", "3"), 4, "NNRT is not installed", "model.library")
     overrides = [
@@ -259,6 +260,7 @@ def test_the_shipped_configuration(only_v2: Setup) -> None:
     ended = setup.run(shipped, *arguments, "--frames", "30")
     assert ended.returncode == 0, ended.stderr
     assert setup.summary()["engine"] == "nnrt"
+    assert setup.summary()["device"] == "stand-in CPU (cpu)"
     assert len(setup.lines()) > 0
 
 
