@@ -2,7 +2,7 @@
 
 Numbers are those of docs/mindspore_lite.md. The driver is the stand-in for MindSpore Lite, which
 counts each rule of the interface that is broken. The registry itself, and the same under the
-sanitizers: native/tests/test_allocator_registry.cpp and test_mindspore_lite.cpp.
+sanitizers: native/tests/test_allocator_registry.cpp and test_mindspore_lite_faults.cpp.
 """
 
 from __future__ import annotations

@@ -50,7 +50,10 @@ void Outputs::run(std::span<Handle> inputs, std::span<const DriverBlock> blocks)
 void Outputs::choose(std::span<Handle> inputs, std::span<const DriverBlock> blocks) {
     user_outputs_ = honoured(inputs, blocks);
     if (!user_outputs_) {
-        for (std::size_t i = 0; i < blocks.size(); ++i) try_external(i);
+        for (std::size_t i = 0; i < blocks.size(); ++i) {
+            try_external(i);
+            check_own(i, blocks[i]);
+        }
         run_with_own_outputs(inputs, blocks);
     }
     chosen_ = true;
@@ -87,6 +90,15 @@ void Outputs::try_external(std::size_t index) {
         parking_[index] = std::move(parking);
         model_.forget_allocator(index);
     }
+}
+
+// A library that refused our tensors may have bound one before. Where that cannot be undone, each run
+// without them would write to this slot.
+void Outputs::check_own(std::size_t index, const DriverBlock& block) const {
+    if (api_.TensorGetData(model_.tensors(Direction::output)[index]) != block.base) return;
+    throw Error(Errc::run, model_.label(Direction::output, index) +
+                               " still points to the slot after MindSpore Lite refused it, and cannot be "
+                               "pointed elsewhere");
 }
 
 std::optional<Error> Outputs::unbind() const {

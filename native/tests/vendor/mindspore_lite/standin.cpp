@@ -5,8 +5,9 @@
 // Switches, read from the environment (STANDIN_MSLITE_...):
 //   OUTPUTS      what is made of the caller's outputs: honour (default of OH_AI), replace (the array
 //                gets the model's own tensors; default of MS), drop (success, but they are neither
-//                replaced nor written), refuse (an error); null, hole or short: the array comes back
-//                null, with a null tensor in it, or with one tensor too few, with success
+//                replaced nor written), refuse (an error), half (an error after the
+//                first was bound, which stays so, as in the original); null, hole or short: the array comes
+//                back null, with a null tensor in it, or with one tensor too few, with success
 //   NO_ALLOCATOR names of the model's tensors that have no allocator, or all
 //   RENEWED      names of those whose allocator is another one each time it is asked for
 //   LOST         names of those whose allocator is there once and gone when it is asked for again
@@ -289,6 +290,13 @@ private:
         }
         if (results_->handle_num == 0) return ok;
         if (mode() == "refuse" && results_->handle_num == model_.outputs.size()) return not_support;
+        if (mode() == "half" && results_->handle_num == model_.outputs.size()) {
+            Tensor& first = *model_.outputs[0];
+            first.drop();
+            first.data = user(results_->handle_list[0])->data;
+            first.own = false;
+            return not_support;
+        }
         if (results_->handle_num != model_.outputs.size() || results_->handle_list == nullptr) {
             violation("the output array was not initialised: it says " +
                       std::to_string(results_->handle_num) + " tensors");
@@ -470,6 +478,7 @@ STANDIN(Status, ModelBuildFromFile)(Handle handle, const char* path, std::uint32
     // From now on it is the model's, so a second build finds a dead handle.
     model->context = untrack<Context>(&given, "context", "ModelBuildFromFile");
     if (model->context->devices.empty()) return lite_error;
+    count("devices_given", static_cast<std::int64_t>(model->context->devices.size()));
     const auto network = read_network(path);
     if (!network) return graph_file_error;
     model->network = *network;
@@ -650,6 +659,10 @@ STANDIN(void, DeviceInfoSetDeviceId)(Handle handle, std::size_t id) {
     if (info == nullptr) return;
     info->id = id;
     count("device_" + std::to_string(id));
+}
+STANDIN(void, DeviceInfoSetFrequency)(Handle handle, std::int32_t frequency) {
+    const auto* const info = as<DeviceInfo>(handle, "device", "DeviceInfoSetFrequency");
+    if (info != nullptr && info->type == abi::device_kirin_npu) count("frequency_set", frequency);
 }
 STANDIN(void, DeviceInfoSetEnableFP16)(Handle, bool enabled) { count("fp16_set", enabled ? 1 : 0); }
 STANDIN(void, DeviceInfoSetPerformanceMode)(Handle, std::int32_t mode) { count("performance_set", mode); }
