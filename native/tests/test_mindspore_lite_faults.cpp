@@ -33,10 +33,10 @@ void fault_02_one_thread_at_a_time_lists_allocators(Bench& bench) {
     std::vector<std::thread> threads;
     for (std::size_t t = 0; t < 4; ++t) {
         threads.emplace_back([&, t] {
-            for (std::size_t i = 0; i < 10; ++i) {
+            for (std::size_t i = 0; i < 5; ++i) {
                 auto executor = bench.open(2);
                 auto ring = Ring::create(executor, 2, true);
-                CHECK(!run(*ring, 10 * t + i));
+                CHECK(!run(*ring, 5 * t + i));
                 CHECK(executor->zero_copy(Direction::output, 0));
                 close(executor, ring);
             }

@@ -171,7 +171,7 @@ public:
             violation("two threads are in the list of allocators, which has no lock");
             lock_.lock();
         }
-        for (int i = 0; i < 20; ++i) std::this_thread::yield();  // time for another to come
+        for (int i = 0; i < 4; ++i) std::this_thread::yield();  // time for another to come
     }
 
 private:
