@@ -29,7 +29,7 @@ __all__ = ["main"]
 
 _terminal = Terminal()
 
-_SETTING = re.compile(r"(source|cameras|model|ring|preprocess|postprocess|sinks)\.[\w.]+: ")
+_SETTING = re.compile(r"(model|(source|cameras|model|ring|preprocess|postprocess|sinks)\.[\w.]+): ")
 _MISSING_LIBRARY = re.compile(r"(lib[\w.+-]+\.so[\w.]*): cannot open shared object file")
 
 

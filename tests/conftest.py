@@ -85,6 +85,12 @@ def no_leak(_warm: None) -> Iterator[None]:
     assert not leaked
 
 
+@pytest.fixture
+def held_by_process() -> Callable[[], Counter[str]]:
+    """``held_by_process()`` counts the threads and descriptors of now."""
+    return resources
+
+
 def resources() -> Counter[str]:
     """Threads by name, and what the open descriptors are of, without numbers of their own."""
     threads = (_read(Path("/proc/self/task") / task / "comm") for task in _list("task"))

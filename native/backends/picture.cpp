@@ -23,20 +23,21 @@ std::size_t channel_count(const TensorSpec& spec) noexcept {
 }
 
 void check_options(const TensorSpec& model, const PictureOptions& options, std::size_t channels) {
-    const auto fail = [&](const std::string& what) {
-        throw Error(Errc::config, "input '" + model.name + "': " + what);
+    const auto fail = [&](const std::string& option, const std::string& what) {
+        throw Error(Errc::config, "preprocess." + option + ": " + what);
     };
+    const std::string input = "input '" + model.name + "'";
     for (const auto* values : {&options.mean, &options.scale}) {
         const std::string name = values == &options.mean ? "mean" : "scale";
         if (values->empty()) continue;
         if (values->size() != 1 && values->size() != channels) {
-            fail(name + " has " + std::to_string(values->size()) + " values, needed are 1 or " +
-                 std::to_string(channels));
+            fail(name, std::to_string(values->size()) + " values, but " + input + " has " +
+                           std::to_string(channels) + " channels: give 1 value or one for each channel");
         }
-        if (model.dtype == DType::u8) fail(name + " is given, but the model takes bytes as they are");
+        if (model.dtype == DType::u8) fail(name, "given, but " + input + " takes bytes as they are");
     }
     for (const float value : options.scale) {
-        if (value == 0.0F || !std::isfinite(value)) fail("scale has a value that cannot divide");
+        if (value == 0.0F || !std::isfinite(value)) fail("scale", "has a value that is 0 or no number");
     }
 }
 

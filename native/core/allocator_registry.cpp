@@ -9,7 +9,7 @@ namespace pipeline {
 namespace {
 
 [[noreturn]] void fail(std::string_view place, std::string_view what) {
-    throw Error(Errc::binding, std::string(place) + ": " + std::string(what));
+    throw Error(Errc::binding, std::string(place) + (place.empty() ? "" : ": ") + std::string(what));
 }
 
 }  // namespace

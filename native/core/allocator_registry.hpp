@@ -16,12 +16,12 @@ class AllocatorRegistry {
 public:
     using Owner = std::shared_ptr<const void>;
 
-    // Once more with the same owner is no error. Throws Errc::binding, naming `place`, for no key,
+    // Once more with the same owner is no error. Throws Errc::binding, naming `place` if given, for no key,
     // no owner, or a key that belongs to somebody else.
-    void add(const void* key, Owner owner, std::string_view place);
-    // The owner of a key. Throws Errc::binding, naming `place`, when there is no key or the model
+    void add(const void* key, Owner owner, std::string_view place = {});
+    // The owner of a key. Throws Errc::binding, naming `place` if given, when there is no key or the model
     // never gave it out.
-    [[nodiscard]] Owner require(const void* key, std::string_view place) const;
+    [[nodiscard]] Owner require(const void* key, std::string_view place = {}) const;
     [[nodiscard]] bool contains(const void* key) const noexcept;
     // Lose all entries; owners that were looked up live on.
     void clear() noexcept;

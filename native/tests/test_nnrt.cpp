@@ -417,6 +417,22 @@ void one_model_dies_while_another_runs(Bench& bench) {
     close(executor, ring);
 }
 
+// Best fit gave any block that was large enough, and the driver was told its whole length.
+void fault_08_a_much_larger_block_is_not_bound(Bench& bench) {
+    const auto executor = bench.open(bench.options());
+    const auto& allocator = executor->allocator(0, Direction::output, 0);
+    std::byte* const large = allocator->malloc(4000);
+    allocator->free(large);
+    std::byte* const near = allocator->malloc(48);  // a fifth more than the tensor's 40 bytes
+    allocator->free(near);
+    const auto ring = Ring::create(executor, 2, true);
+    for (std::size_t i = 0; i < 10; ++i) CHECK(!run(*ring, i));
+    CHECK(bench.library.stats().largest_waste == 8);  // the near one was taken, not the large one
+    CHECK(allocator->malloc(4000) == large);
+    allocator->free(large);
+    close(executor, ring);
+}
+
 void the_stand_in_is_strict(Bench& bench) {
     // What the engine never does, to see that the checks above can fail.
     const auto engine = open_nnrt(bench.options());
@@ -491,6 +507,7 @@ int main(int argc, char** argv) {
     with(open_sizes_are_filled_in);
     with(memory_outlives_a_closed_executor);
     with(one_model_dies_while_another_runs);
+    with(fault_08_a_much_larger_block_is_not_bound);
     with(the_stand_in_is_strict);
     with(asynchronous_calls_are_forbidden);
 }

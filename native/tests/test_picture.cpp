@@ -112,9 +112,11 @@ void what_is_no_picture_is_left_alone() {
 
 void options_that_do_not_fit_are_refused() {
     const auto model = spec(DType::f32, {1, 4, 4, 3}, "NHWC");
-    CHECK_THROWS(Picture(model, {false, {1, 2}, {}}), Errc::config, "input 'image': mean has 2 values");
-    CHECK_THROWS(Picture(model, {false, {}, {1, 1, 0}}), Errc::config, "scale");
-    CHECK_THROWS(Picture(spec(DType::u8, {1, 4, 4, 3}, "NHWC"), {false, {1}, {}}), Errc::config, "mean");
+    CHECK_THROWS(Picture(model, {false, {1, 2}, {}}), Errc::config,
+                 "preprocess.mean: 2 values, but input 'image' has 3 channels");
+    CHECK_THROWS(Picture(model, {false, {}, {1, 1, 0}}), Errc::config, "preprocess.scale: ");
+    CHECK_THROWS(Picture(spec(DType::u8, {1, 4, 4, 3}, "NHWC"), {false, {1}, {}}), Errc::config,
+                 "preprocess.mean: given");
 }
 
 }  // namespace

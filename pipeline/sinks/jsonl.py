@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import logging
 import math
@@ -24,13 +25,14 @@ __all__ = ["JsonlSink", "record"]
 _log = logging.getLogger(__name__)
 
 
-def record(result: Result) -> dict[str, Any]:
+def record(result: Result, digest: bool = False) -> dict[str, Any]:
     """What a line says of a result, ready for JSON.
 
     Keys: ``camera``, ``sequence``, ``stamps`` (ns of the pipeline's clock), ``latency_ms``,
     ``detections`` (``box`` [x1, y1, x2, y2] and ``landmarks`` [[x, y], ...] in frame pixels,
     ``score``, ``label``) and, where the result keeps its outputs, ``outputs`` (``name``,
-    ``shape``, ``dtype``, ``min``, ``max``, ``mean``). Numbers that are not finite are null.
+    ``shape``, ``dtype``, ``min``, ``max``, ``mean``; with ``digest`` also ``sha256`` of the values
+    in C order). Numbers that are not finite are null.
     """
     line: dict[str, Any] = {
         "camera": result.camera,
@@ -40,7 +42,7 @@ def record(result: Result) -> dict[str, Any]:
         "detections": _detections(result.detections),
     }
     if outputs := result.outputs:
-        line["outputs"] = [_output(output) for output in outputs]
+        line["outputs"] = [_output(output, digest) for output in outputs]
     return line
 
 
@@ -55,6 +57,7 @@ class JsonlSink:
 
     def __init__(self, settings: JsonlSettings) -> None:
         self._path = settings.path
+        self._digest = settings.digest
         self._file = -1
         self._good = 0
 
@@ -75,7 +78,12 @@ class JsonlSink:
         """Append one line; SinkError when the disk is full or the reader has gone."""
         if self._file < 0:
             raise SinkError(f"jsonl: {self._path}: not open")
-        line = json.dumps(record(result), allow_nan=False, separators=(",", ":")).encode() + b"\n"
+        line = (
+            json.dumps(
+                record(result, self._digest), allow_nan=False, separators=(",", ":")
+            ).encode()
+            + b"\n"
+        )
         rest = memoryview(line)
         try:
             while rest:
@@ -130,7 +138,7 @@ def _detections(detections: Detections) -> list[dict[str, Any]]:
     ]
 
 
-def _output(output: RawOutput) -> dict[str, Any]:
+def _output(output: RawOutput, digest: bool) -> dict[str, Any]:
     array = output.array
     told: dict[str, Any] = {
         "name": output.name,
@@ -145,6 +153,8 @@ def _output(output: RawOutput) -> dict[str, Any]:
             told["min"] = _scalar(array.min())
             told["max"] = _scalar(array.max())
             told["mean"] = _scalar(array.mean(dtype=np.float64))
+    if digest:
+        told["sha256"] = hashlib.sha256(np.ascontiguousarray(array).data).hexdigest()
     return told
 
 

@@ -44,6 +44,11 @@ class JsonlSettings(_SinkBase):
         description="File to write; its folders are made, an older file is replaced. Relative "
         "paths start at the folder of this file.",
     )
+    digest: bool = Field(
+        default=False,
+        description="Tell the SHA-256 of each output's values as well, in C order, with "
+        "postprocess.kind raw: runs can then be compared bit by bit.",
+    )
 
 
 class VideoSettings(_SinkBase):

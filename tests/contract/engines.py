@@ -32,13 +32,15 @@ class EngineCase:
     """An engine as the suite opens it.
 
     ``tolerance`` is how far apart two runs on the same input may be, relative to the largest
-    value; ``engine`` tells whether it is installed.
+    value; ``engine`` tells whether it is installed; ``openings`` is how often it is opened and
+    closed where leaks are looked for.
     """
 
     name: str
     engine: str
     open: Callable[..., Opening[Executor]]
     tolerance: float = 0.0
+    openings: int = 50
     library: Callable[[], str | None] = lambda: None
 
     def missing(self) -> str | None:
@@ -101,7 +103,7 @@ RKNN_OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 ENGINES = (
-    EngineCase("openvino", "openvino", _openvino, tolerance=1e-5),
+    EngineCase("openvino", "openvino", _openvino, tolerance=1e-5, openings=10),
     EngineCase("simulated", "simulated", _simulated),
     EngineCase("simulated-padded", "simulated", _padded_rows),
     *(

@@ -2,7 +2,7 @@
 
 Numbers are those of docs/mindspore_lite.md. The driver is the stand-in for MindSpore Lite, which
 counts each rule of the interface that is broken. The registry itself, and the same under the
-sanitizers: native/tests/test_allocator_registry.cpp and test_mindspore_lite.cpp.
+sanitizers: native/tests/test_allocator_registry.cpp and test_mindspore_lite_faults.cpp.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from pipeline import BindingError, Executor, Ring
+from pipeline import AllocationError, BindingError, Executor, Ring
 from pipeline.opening import Opening
 
 if TYPE_CHECKING:
@@ -103,6 +103,8 @@ async def test_fault_01_the_end_of_a_model_leaves_the_allocators_of_others(
 
 
 async def test_fault_02_models_are_opened_and_closed_at_the_same_time(driver: Driver) -> None:
+    # The stand-in's list of allocators is as the original's, without a lock: two threads that are
+    # in it at once break a rule, which the fixture looks for.
     async def use(seed: int) -> None:
         for turn in range(5):
             async with driver.open(contexts=2) as executor, executor.ring(2) as ring:
@@ -127,6 +129,26 @@ async def test_fault_03_memory_keeps_the_allocator_that_gave_it(
     del kept
     await until(lambda: driver.count("models_live") == 0)
     assert driver.count("allocators_live") == 0
+
+
+async def test_fault_03_an_allocator_that_is_not_taken_is_an_error(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STANDIN_MSLITE_EXPIRED", "1")  # none is set, with success
+    async with driver.open() as executor:
+        with pytest.raises(
+            AllocationError, match="input 0 'image': MindSpore Lite did not take the"
+        ):
+            await executor.ring(2)
+
+
+async def test_fault_04_a_null_allocator_is_an_error_by_name(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STANDIN_MSLITE_LOST", "second")  # it had one when it was loaded
+    async with driver.open() as executor:
+        with pytest.raises(AllocationError, match="output 1 'second': the allocator is null"):
+            await executor.ring(2)
 
 
 async def test_fault_04_a_null_allocator_is_never_passed_on(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
@@ -30,6 +31,7 @@ from pipeline.sinks import (
     make_sink,
 )
 from pipeline.sinks.console import ConsoleSink
+from pipeline.sinks.jsonl import JsonlSink
 from pipeline.sinks.video import annotate
 
 STREAM = StreamInfo("front", FrameFormat(64, 48, 12.5, 10))
@@ -201,6 +203,21 @@ def test_jsonl_summarises_outputs(tmp_path: Path) -> None:
     }
     assert line["outputs"][0]["shape"] == [1, 3]
     assert line["outputs"][1]["dtype"] == "float16"
+    assert "sha256" not in line["outputs"][0]
+
+
+def test_jsonl_tells_every_element_by_a_digest(tmp_path: Path) -> None:
+    whole = np.arange(12, dtype=np.float32).reshape(3, 4)
+    arrays = [whole, whole.T, whole[:0], np.array(7, np.float32)]
+    settings = JsonlSettings(kind="jsonl", path=str(tmp_path / "x.jsonl"), digest=True)
+    sink = JsonlSink(settings)
+    sink.open(STREAM)
+    outputs = tuple(RawOutput(str(i), array) for i, array in enumerate(arrays))
+    sink.write(result(0, Detections.empty(), outputs=outputs))
+    sink.close()
+    (line,) = lines_of(tmp_path / "x.jsonl")
+    wanted = [hashlib.sha256(array.tobytes()).hexdigest() for array in arrays]
+    assert [output["sha256"] for output in line["outputs"]] == wanted
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdio>
+#include <mutex>
 
 namespace pipeline::mindspore_lite {
 namespace {
@@ -53,6 +54,8 @@ std::string_view family_of(const Dylib& dylib) {
                     "MindSpore Lite's C library");
 }
 
+std::mutex listing;  // of whatever library: two of them may share their list
+
 }  // namespace
 
 std::string status_text(Status status) {
@@ -72,6 +75,22 @@ Api::Api(const std::string& library) : dylib_(library), family_(family_of(dylib_
 #define X(name, result, args) name = dylib_.find<decltype(name)>((prefix + #name).c_str());
     PIPELINE_MSLITE_OPTIONAL(X)
 #undef X
+}
+
+Handle Api::allocator_of(Handle tensor) const {
+    if (TensorGetAllocator == nullptr || TensorSetAllocator == nullptr) return nullptr;
+    const std::lock_guard lock(listing);
+    return TensorGetAllocator(tensor);
+}
+
+Status Api::set_allocator(Handle tensor, Handle allocator) const {
+    const std::lock_guard lock(listing);
+    return TensorSetAllocator(tensor, allocator);
+}
+
+void Api::destroy_model(Handle model) const {
+    const std::lock_guard lock(listing);
+    ModelDestroy(&model);
 }
 
 }  // namespace pipeline::mindspore_lite

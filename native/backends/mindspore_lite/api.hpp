@@ -30,6 +30,13 @@ public:
     void check(Status status, Errc code, std::string_view what) const {
         if (status != success) throw Error(code, std::string(what) + ": " + status_text(status));
     }
+    // The allocator of a tensor; null where it has none, or the library does not tell. A library may
+    // list what it gave out without a lock and clean that list when a model ends, so only one thread
+    // of the process at a time is in these three calls.
+    [[nodiscard]] Handle allocator_of(Handle tensor) const;
+    [[nodiscard]] Status set_allocator(Handle tensor, Handle allocator) const;
+    void destroy_model(Handle model) const;
+
     // Throws Errc::config when an optional function is missing that `setting` needs.
     template <class Fn>
     void need(Fn function, std::string_view name, std::string_view setting) const {

@@ -49,28 +49,35 @@ NnrtDevice choose_nnrt(const Api& api, const std::string& device) {
     }
     const std::string wanted = device.substr(nnrt_prefix.size());
     if (const auto id = as_number(wanted)) return pick([&](const auto& each) { return each.id == *id; });
+    // A name as the library has it, else in other letters, else a type; as in engine nnrt.
+    for (const bool exactly : {true, false}) {
+        const auto at = std::ranges::find_if(found, [&](const auto& each) {
+            return exactly ? each.name == wanted : same_word(each.name, wanted);
+        });
+        if (at != found.end()) return *at;
+    }
     for (std::size_t type = 0; type < nnrt_types.size(); ++type) {
         if (!same_word(wanted, nnrt_types[type])) continue;
         return pick([&](const auto& each) { return each.type == static_cast<std::int32_t>(type); });
     }
-    return pick([&](const auto& each) { return each.name == wanted; });
+    fail_absent(api, device);
 }
 
 void set_nnrt(const Api& api, Handle info, const MindSporeLiteOptions& options) {
-    api.need(api.DeviceInfoSetDeviceId, "DeviceInfoSetDeviceId", "device");
+    api.need(api.DeviceInfoSetDeviceId, "DeviceInfoSetDeviceId", "model.device");
     api.DeviceInfoSetDeviceId(info, choose_nnrt(api, options.device).id);
     if (options.performance != 0) {
-        api.need(api.DeviceInfoSetPerformanceMode, "DeviceInfoSetPerformanceMode", "performance");
+        api.need(api.DeviceInfoSetPerformanceMode, "DeviceInfoSetPerformanceMode", "options.performance");
         api.DeviceInfoSetPerformanceMode(info, options.performance);
     }
     if (options.priority != 0) {
-        api.need(api.DeviceInfoSetPriority, "DeviceInfoSetPriority", "priority");
+        api.need(api.DeviceInfoSetPriority, "DeviceInfoSetPriority", "options.priority");
         api.DeviceInfoSetPriority(info, options.priority);
     }
     for (const auto& [name, value] : options.extensions) {
-        api.need(api.DeviceInfoAddExtension, "DeviceInfoAddExtension", "extensions");
+        api.need(api.DeviceInfoAddExtension, "DeviceInfoAddExtension", "options.extensions");
         api.check(api.DeviceInfoAddExtension(info, name.c_str(), value.c_str(), value.size()), Errc::config,
-                  "extension " + name + " = '" + value + "' is refused");
+                  "options.extensions: " + name + " = '" + value + "' is refused");
     }
 }
 
@@ -78,7 +85,7 @@ Owned make_info(const Api& api, const MindSporeLiteOptions& options, std::int32_
     Owned info(api.DeviceInfoCreate(type), api.DeviceInfoDestroy);
     if (!info) fail_absent(api, options.device);
     if (options.fp16) {
-        api.need(api.DeviceInfoSetEnableFP16, "DeviceInfoSetEnableFP16", "fp16");
+        api.need(api.DeviceInfoSetEnableFP16, "DeviceInfoSetEnableFP16", "options.fp16");
         api.DeviceInfoSetEnableFP16(info.get(), true);
     }
     return info;
@@ -94,7 +101,7 @@ std::int32_t device_type(const Api& api, const std::string& device) {
 
 void check_options(const MindSporeLiteOptions& options) {
     const auto only_for = [&](bool given, const std::string& name, const char* devices) {
-        if (given) throw Error(Errc::config, name + ": only for device " + devices);
+        if (given) throw Error(Errc::config, "options." + name + ": only for device " + devices);
     };
     if (!is_nnrt(options.device)) {
         only_for(options.performance != 0, "performance", "NNRT");
@@ -107,10 +114,10 @@ void check_options(const MindSporeLiteOptions& options) {
 void set_threads(const Api& api, Handle context, const MindSporeLiteOptions& options) {
     if (options.threads > 0) api.ContextSetThreadNum(context, options.threads);
     if (!options.cores.empty()) {
-        api.need(api.ContextSetThreadAffinityCoreList, "ContextSetThreadAffinityCoreList", "cores");
+        api.need(api.ContextSetThreadAffinityCoreList, "ContextSetThreadAffinityCoreList", "options.cores");
         api.ContextSetThreadAffinityCoreList(context, options.cores.data(), options.cores.size());
     } else if (options.affinity != 0) {
-        api.need(api.ContextSetThreadAffinityMode, "ContextSetThreadAffinityMode", "affinity");
+        api.need(api.ContextSetThreadAffinityMode, "ContextSetThreadAffinityMode", "options.affinity");
         api.ContextSetThreadAffinityMode(context, options.affinity);
     }
 }
@@ -153,7 +160,7 @@ Owned make_context(const Api& api, const MindSporeLiteOptions& options) {
     Owned info = make_info(api, options, type);
     if (type == device_nnrt) set_nnrt(api, info.get(), options);
     if (options.frequency != 0) {
-        api.need(api.DeviceInfoSetFrequency, "DeviceInfoSetFrequency", "frequency");
+        api.need(api.DeviceInfoSetFrequency, "DeviceInfoSetFrequency", "options.frequency");
         api.DeviceInfoSetFrequency(info.get(), options.frequency);
     }
     api.ContextAddDeviceInfo(context.get(), info.release());

@@ -91,8 +91,8 @@ Model::Model(std::shared_ptr<const Api> api, const MindSporeLiteOptions& options
 
 void Model::build(const MindSporeLiteOptions& options) {
     Owned context = make_context(*api_, options);
-    model_ = std::make_shared<Owned>(api_->ModelCreate(), api_->ModelDestroy);
-    if (!*model_) throw Error(Errc::engine, "MindSpore Lite cannot make a model");
+    model_ = std::make_shared<const OwnedModel>(api_);
+    if (handle() == nullptr) throw Error(Errc::engine, "MindSpore Lite cannot make a model");
     // From here on the context is the model's, whether building works or not.
     const Handle given = context.release();
     const Status status = api_->ModelBuildFromFile(handle(), path_.c_str(), model_type_mindir, given);
@@ -102,10 +102,22 @@ void Model::build(const MindSporeLiteOptions& options) {
 void Model::read_tensors() {
     inputs_ = take_handles(path_, api_->ModelGetInputs(handle()), "inputs");
     outputs_ = take_handles(path_, api_->ModelGetOutputs(handle()), "outputs");
+    allocators_.clear();
+    input_allocators_ = register_allocators(inputs_);
+    output_allocators_ = register_allocators(outputs_);
+}
+
+std::vector<Handle> Model::register_allocators(const std::vector<Handle>& tensors) {
+    std::vector<Handle> found;
+    for (const Handle tensor : tensors) {
+        found.push_back(api_->allocator_of(tensor));
+        if (found.back() != nullptr) allocators_.add(found.back(), model_);
+    }
+    return found;
 }
 
 void Model::resize(const MindSporeLiteOptions& options) {
-    api_->need(api_->ModelResize, "ModelResize", "input_shape");
+    api_->need(api_->ModelResize, "ModelResize", "model.input_shape");
     std::vector<ShapeInfo> shapes(inputs_.size());
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
         const auto shape = i == 0 ? *options.input_shape : read_shape(*api_, inputs_[i]);
@@ -176,14 +188,28 @@ TensorSpec Model::read_spec(Direction direction, std::size_t index) const {
     return spec;
 }
 
-Handle Model::allocator(Direction direction, std::size_t index) const {
-    if (api_->TensorGetAllocator == nullptr || api_->TensorSetAllocator == nullptr) return nullptr;
-    return api_->TensorGetAllocator(tensors(direction)[index]);
+bool Model::same_allocator(Handle tensor, Direction direction, std::size_t index) const {
+    const Handle known = known_allocator(direction, index);
+    return known != nullptr && api_->allocator_of(tensors(direction)[index]) == known &&
+           api_->allocator_of(tensor) == known;
 }
 
-bool Model::same_allocator(Handle tensor, Direction direction, std::size_t index) const {
-    const Handle own = allocator(direction, index);
-    return own != nullptr && allocators_.contains(own) && api_->TensorGetAllocator(tensor) == own;
+// The model's tensor is asked once more, as a library may forget its allocators when another model
+// ends, and asking makes it remember. The answer must be one that it gave when it was loaded.
+AllocatorRegistry::Owner Model::give_allocator(Handle tensor, Handle like, Handle known) const {
+    const Handle own = api_->allocator_of(like);
+    if (own == nullptr && known == nullptr) return nullptr;  // it has none, so what it gets is copied
+    AllocatorRegistry::Owner owner;
+    try {
+        owner = allocators_.require(own);
+    } catch (const Error& error) {
+        throw Error(Errc::allocation, error.what());
+    }
+    api_->check(api_->set_allocator(tensor, own), Errc::allocation, "the model's allocator is refused");
+    if (api_->allocator_of(tensor) != own) {
+        throw Error(Errc::allocation, "MindSpore Lite did not take the model's allocator, with success");
+    }
+    return owner;
 }
 
 Tensor Model::make_tensor(Direction direction, std::size_t index) {
@@ -196,14 +222,9 @@ Tensor Model::make_tensor(Direction direction, std::size_t index) {
     const Handle handle = tensor.handle.get();
     if (handle == nullptr) throw Error(Errc::allocation, "MindSpore Lite cannot make a tensor");
     api_->TensorSetFormat(handle, api_->TensorGetFormat(like));
-    const Handle own = allocator(direction, index);
     // A tensor that came with memory keeps it: an allocator must never free what it did not give.
-    if (own != nullptr && api_->TensorGetData(handle) == nullptr) {
-        constexpr std::string_view place = "the model's allocator";
-        if (!allocators_.contains(own)) allocators_.add(own, model_, place);
-        tensor.owner = allocators_.require(own, place);
-        api_->check(api_->TensorSetAllocator(handle, own), Errc::allocation,
-                    "the model's allocator is refused");
+    if (api_->TensorGetData(handle) == nullptr) {
+        tensor.owner = give_allocator(handle, like, known_allocator(direction, index));
     }
     tensor.data = provide(handle, spec.byte_size());
     return tensor;

@@ -15,19 +15,19 @@ bool filled(const std::byte* base, std::size_t bytes, std::byte value) {
 // After every run, however it ends, the model refers to no slot.
 class Outputs::Unbind {
 public:
-    explicit Unbind(const Outputs& outputs) noexcept : outputs_(outputs) {}
+    explicit Unbind(const Outputs& outputs) noexcept : outputs_(&outputs) {}
     Unbind(const Unbind&) = delete;
     Unbind& operator=(const Unbind&) = delete;
     ~Unbind() {
-        const auto& tensors = outputs_.model_.tensors(Direction::output);
-        for (std::size_t i = 0; i < tensors.size(); ++i) {
-            std::byte* const parking = outputs_.parking_[i].get();
-            if (parking != nullptr) outputs_.api_.TensorSetUserData(tensors[i], parking, outputs_.bytes(i));
-        }
+        if (outputs_ != nullptr) static_cast<void>(outputs_->unbind());  // the run failed, which is told
+    }
+    // Throws Errc::run when the library does not let go.
+    void now() {
+        if (const auto error = std::exchange(outputs_, nullptr)->unbind()) throw Error(*error);
     }
 
 private:
-    const Outputs& outputs_;
+    const Outputs* outputs_;
 };
 
 Outputs::Outputs(Model& model) : model_(model), api_(model.api()) {
@@ -50,14 +50,18 @@ void Outputs::run(std::span<Handle> inputs, std::span<const DriverBlock> blocks)
 void Outputs::choose(std::span<Handle> inputs, std::span<const DriverBlock> blocks) {
     user_outputs_ = honoured(inputs, blocks);
     if (!user_outputs_) {
-        for (std::size_t i = 0; i < blocks.size(); ++i) try_external(i);
+        for (std::size_t i = 0; i < blocks.size(); ++i) {
+            try_external(i);
+            check_own(i, blocks[i]);
+        }
         run_with_own_outputs(inputs, blocks);
     }
     chosen_ = true;
 }
 
 // A library may overwrite the array of ours with its own tensors, or leave it alone and ignore it
-// all the same, both with success. Only a pattern in the memory tells.
+// all the same, both with success; only a pattern in the memory tells. Or it refuses them with an
+// error, which is told apart from other failures by the run without them that follows.
 bool Outputs::honoured(std::span<Handle> inputs, std::span<const DriverBlock> blocks) {
     std::vector<bool> written(blocks.size(), false);
     // A result may look like one pattern by chance, but not like both.
@@ -65,7 +69,11 @@ bool Outputs::honoured(std::span<Handle> inputs, std::span<const DriverBlock> bl
         for (std::size_t i = 0; i < blocks.size(); ++i) {
             std::memset(blocks[i].base, std::to_integer<int>(pattern), bytes(i));
         }
-        if (!run_with_user_outputs(inputs, blocks)) return false;
+        try {
+            if (!run_with_user_outputs(inputs, blocks)) return false;
+        } catch (const Error&) {
+            return false;
+        }
         for (std::size_t i = 0; i < blocks.size(); ++i) {
             if (!filled(blocks[i].base, bytes(i), pattern)) written[i] = true;
         }
@@ -80,7 +88,32 @@ void Outputs::try_external(std::size_t index) {
     const Handle tensor = model_.tensors(Direction::output)[index];
     if (api_.TensorSetUserData(tensor, parking.get(), bytes(index)) == success) {
         parking_[index] = std::move(parking);
+        model_.forget_allocator(index);
     }
+}
+
+// A library that refused our tensors may have bound one before. Where that cannot be undone, each run
+// without them would write to this slot.
+void Outputs::check_own(std::size_t index, const DriverBlock& block) const {
+    if (api_.TensorGetData(model_.tensors(Direction::output)[index]) != block.base) return;
+    throw Error(Errc::run, model_.label(Direction::output, index) +
+                               " still points to the slot after MindSpore Lite refused it, and cannot be "
+                               "pointed elsewhere");
+}
+
+std::optional<Error> Outputs::unbind() const {
+    const auto& tensors = model_.tensors(Direction::output);
+    std::optional<Error> first;
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+        std::byte* const parking = parking_[i].get();
+        if (parking == nullptr) continue;
+        const Status status = api_.TensorSetUserData(tensors[i], parking, bytes(i));
+        if (status == success || first) continue;
+        first.emplace(Errc::run,
+                      model_.label(Direction::output, i) +
+                          " still points to the slot, unbinding it failed: " + status_text(status));
+    }
+    return first;
 }
 
 // Whether the library left the array as it was, which it does when it uses it.
@@ -101,7 +134,7 @@ bool Outputs::run_with_user_outputs(std::span<Handle> inputs, std::span<const Dr
 
 void Outputs::run_with_own_outputs(std::span<Handle> inputs, std::span<const DriverBlock> blocks) {
     const auto& tensors = model_.tensors(Direction::output);
-    const Unbind unbind(*this);
+    Unbind unbind(*this);
     for (std::size_t i = 0; i < blocks.size(); ++i) {
         if (!parking_[i]) continue;
         api_.check(api_.TensorSetUserData(tensors[i], blocks[i].base, bytes(i)), Errc::run,
@@ -111,6 +144,7 @@ void Outputs::run_with_own_outputs(std::span<Handle> inputs, std::span<const Dri
     TensorHandleArray outputs{0, nullptr};
     predict(inputs, outputs);
     for (std::size_t i = 0; i < blocks.size(); ++i) take(answer(outputs, i), i, blocks[i]);
+    unbind.now();
 }
 
 void Outputs::predict(std::span<Handle> inputs, TensorHandleArray& outputs) const {

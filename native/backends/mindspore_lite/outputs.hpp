@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -36,6 +37,9 @@ private:
     void choose(std::span<Handle> inputs, std::span<const DriverBlock> blocks);
     [[nodiscard]] bool honoured(std::span<Handle> inputs, std::span<const DriverBlock> blocks);
     void try_external(std::size_t index);
+    void check_own(std::size_t index, const DriverBlock& block) const;
+    // Point the model's own outputs away from the slots; what went wrong, if something did.
+    [[nodiscard]] std::optional<Error> unbind() const;
     [[nodiscard]] bool run_with_user_outputs(std::span<Handle> inputs, std::span<const DriverBlock> blocks);
     void run_with_own_outputs(std::span<Handle> inputs, std::span<const DriverBlock> blocks);
     void predict(std::span<Handle> inputs, TensorHandleArray& outputs) const;

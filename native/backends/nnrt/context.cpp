@@ -16,8 +16,8 @@ public:
     void run(const RunRequest& request) final {
         const bool rested = Clock::now() - last_run_ >= session_.options.idle;
         auto status = attempt(request);
-        // The runtime unloads a model at rest, and the run that loads it again may fail.
-        if (status != OH_NN_SUCCESS && rested) status = attempt(request);
+        // The runtime unloads a model at rest, and the run that loads it again may fail. A loss is told.
+        if (status != OH_NN_SUCCESS && rested && !is_lost(status)) status = attempt(request);
         last_run_ = Clock::now();
         if (status != OH_NN_SUCCESS) fail(status);
         check_shapes();

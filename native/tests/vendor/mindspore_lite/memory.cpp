@@ -19,6 +19,11 @@ std::map<std::string, std::int64_t>& counts() {
     return *all;
 }
 
+std::string& last_violation() {
+    static auto* const text = new std::string;
+    return *text;
+}
+
 }  // namespace
 
 void count(const std::string& name, std::int64_t by) {
@@ -34,6 +39,10 @@ std::int64_t counted(const std::string& name) {
 
 void violation(const std::string& what) {
     count("violations");
+    {
+        const std::lock_guard lock(counts_mutex);
+        last_violation() = what;
+    }
     std::fprintf(stderr, "MindSpore Lite stand-in: %s\n", what.c_str());
 }
 
@@ -131,6 +140,11 @@ std::string Allocator::trouble(const void* data, std::size_t bytes) const {
 
 extern "C" __attribute__((visibility("default"))) std::int64_t standin_mslite_count(const char* name) {
     return standin::counted(name);
+}
+
+extern "C" __attribute__((visibility("default"))) const char* standin_mslite_last_violation() {
+    const std::lock_guard lock(standin::counts_mutex);
+    return standin::last_violation().c_str();
 }
 
 // What is alive stays counted.

@@ -3,14 +3,19 @@
 // allocators nor user data nor NNRT, and always answers with outputs of its own.
 //
 // Switches, read from the environment (STANDIN_MSLITE_...):
-//   OUTPUTS      honour (default of OH_AI), replace (the array gets the model's own tensors; default
-//                of MS) or drop (success, but the caller's outputs are neither replaced nor written)
+//   OUTPUTS      what is made of the caller's outputs: honour (default of OH_AI), replace (the array
+//                gets the model's own tensors; default of MS), drop (success, but they are neither
+//                replaced nor written), refuse (an error), half (an error after the
+//                first was bound, which stays so, as in the original); null, hole or short: the array comes
+//                back null, with a null tensor in it, or with one tensor too few, with success
 //   NO_ALLOCATOR names of the model's tensors that have no allocator, or all
 //   RENEWED      names of those whose allocator is another one each time it is asked for
+//   LOST         names of those whose allocator is there once and gone when it is asked for again
+//   EXPIRED      1: TensorSetAllocator sets none, with success, as the original does
 //   FORGETFUL    1: every allocator is forgotten when any model ends, as the original does
 //   EAGER        1: a new tensor has memory at once
 //   NO_MEMORY    this driver allocation, from 0, and later ones fail
-//   USER_DATA    refuse: no external memory for tensors
+//   USER_DATA    refuse: no external memory for tensors; or numbers of the calls that fail, from 1
 //   FAIL_RUNS    numbers of runs that fail, from 1, over all models
 //   DEVICES      NNRT devices as id:name:type, comma-separated
 #include <algorithm>
@@ -95,7 +100,6 @@ struct DeviceInfo {
 
 struct Context {
     std::vector<DeviceInfo*> devices;
-    bool used = false;
 
     ~Context() {
         for (auto* const device : devices) delete device;
@@ -108,6 +112,7 @@ struct Tensor {
     bool own = true;  // frees data, through the allocator where there is one
     std::shared_ptr<Allocator> allocator;
     bool of_model = false;
+    int asked = 0;  // times for its allocator
 
     ~Tensor() { drop(); }
 
@@ -136,6 +141,7 @@ struct Model {
     std::vector<Tensor*> outputs;
     std::vector<Handle> input_handles;
     std::vector<Handle> output_handles;
+    std::vector<Handle> holed;
     std::atomic<bool> in_use{false};
     std::thread::id caller;
 
@@ -155,7 +161,23 @@ struct Model {
 };
 
 // By the pointer handed out, weakly, as the original does; the strong references are the tensors'.
+// The original's list has no lock, so two threads that are in it at once break a rule.
 std::mutex allocators_mutex;
+
+class Listing {
+public:
+    Listing() : lock_(allocators_mutex, std::try_to_lock) {
+        if (!lock_) {
+            violation("two threads are in the list of allocators, which has no lock");
+            lock_.lock();
+        }
+        for (int i = 0; i < 4; ++i) std::this_thread::yield();  // time for another to come
+    }
+
+private:
+    std::unique_lock<std::mutex> lock_;
+};
+
 std::unordered_map<Handle, std::weak_ptr<Allocator>>& allocators() {
     static auto* const all = new std::unordered_map<Handle, std::weak_ptr<Allocator>>;
     return *all;
@@ -179,7 +201,7 @@ void Model::drop_tensors() {
 Model::~Model() {
     drop_tensors();
     delete context;
-    const std::lock_guard lock(allocators_mutex);
+    const Listing listing;
     if (setting("FORGETFUL") == "1") allocators().clear();
     std::erase_if(allocators(), [](const auto& entry) { return entry.second.expired(); });
 }
@@ -267,6 +289,14 @@ private:
             return null_pointer;
         }
         if (results_->handle_num == 0) return ok;
+        if (mode() == "refuse" && results_->handle_num == model_.outputs.size()) return not_support;
+        if (mode() == "half" && results_->handle_num == model_.outputs.size()) {
+            Tensor& first = *model_.outputs[0];
+            first.drop();
+            first.data = user(results_->handle_list[0])->data;
+            first.own = false;
+            return not_support;
+        }
         if (results_->handle_num != model_.outputs.size() || results_->handle_list == nullptr) {
             violation("the output array was not initialised: it says " +
                       std::to_string(results_->handle_num) + " tensors");
@@ -356,6 +386,13 @@ private:
         }
         if (users_ || (results_->handle_num != 0 && mode() == "drop")) return;
         *results_ = {model_.output_handles.size(), model_.output_handles.data()};
+        if (mode() == "null") results_->handle_list = nullptr;
+        if (mode() == "short") --results_->handle_num;
+        if (mode() == "hole") {
+            model_.holed = model_.output_handles;
+            model_.holed.back() = nullptr;
+            results_->handle_list = model_.holed.data();
+        }
     }
 
     Model& model_;
@@ -438,12 +475,10 @@ STANDIN(Status, ModelBuildFromFile)(Handle handle, const char* path, std::uint32
     auto* const model = as<Model>(handle, "model", "ModelBuildFromFile");
     auto* const context = as<Context>(given, "context", "ModelBuildFromFile");
     if (model == nullptr || context == nullptr) return null_pointer;
-    if (std::exchange(context->used, true)) {
-        violation("a context is used for a second build");
-        return lite_error;
-    }
+    // From now on it is the model's, so a second build finds a dead handle.
     model->context = untrack<Context>(&given, "context", "ModelBuildFromFile");
     if (model->context->devices.empty()) return lite_error;
+    count("devices_given", static_cast<std::int64_t>(model->context->devices.size()));
     const auto network = read_network(path);
     if (!network) return graph_file_error;
     model->network = *network;
@@ -484,12 +519,14 @@ STANDIN(Status, ModelPredict)
         violation("two threads run one model at the same time");
         return lite_error;
     }
+    struct Turn {
+        std::atomic<bool>& in_use;
+        ~Turn() { in_use = false; }
+    } const turn{model->in_use};
     if (model->caller == std::thread::id()) model->caller = std::this_thread::get_id();
     if (model->caller != std::this_thread::get_id())
         violation("a model is run by another thread than before");
-    const Status status = Run(*model, inputs, outputs).execute(before);
-    model->in_use = false;
-    return status;
+    return Run(*model, inputs, outputs).execute(before);
 }
 
 STANDIN(Handle, TensorCreate)
@@ -568,7 +605,9 @@ STANDIN(void, TensorSetData)(Handle handle, void* data) {
 STANDIN(Status, TensorSetUserData)(Handle handle, void* data, std::size_t bytes) {
     auto* const tensor = tensor_of(handle, "TensorSetUserData");
     if (tensor == nullptr || data == nullptr) return null_pointer;
+    count("user_data_calls");
     if (setting("USER_DATA") == "refuse") return not_support;
+    if (listed("USER_DATA", std::to_string(counted("user_data_calls")))) return not_support;
     if (tensor->info.bytes() != 0 && tensor->info.bytes() != bytes) {
         violation("TensorSetUserData got " + std::to_string(bytes) + " bytes");
         return param_invalid;
@@ -582,14 +621,14 @@ STANDIN(Status, TensorSetUserData)(Handle handle, void* data, std::size_t bytes)
 STANDIN(Handle, TensorGetAllocator)(Handle handle) {
     auto* const tensor = tensor_of(handle, "TensorGetAllocator");
     if (tensor == nullptr || !tensor->allocator) return nullptr;
+    const Listing listing;
+    if (tensor->of_model && listed("LOST", tensor->info.name) && tensor->asked++ > 0) return nullptr;
     if (tensor->of_model && listed("RENEWED", tensor->info.name)) {
         static auto* const kept = new std::vector<std::shared_ptr<Allocator>>;  // others may hold blocks
-        const std::lock_guard lock(allocators_mutex);
         tensor->drop();
         kept->push_back(tensor->allocator);
         tensor->allocator = std::make_shared<Allocator>();
     }
-    const std::lock_guard lock(allocators_mutex);
     allocators()[tensor->allocator.get()] = tensor->allocator;
     return tensor->allocator.get();
 }
@@ -604,11 +643,12 @@ STANDIN(Status, TensorSetAllocator)(Handle handle, Handle key) {
         violation("TensorSetAllocator on a tensor that has data, which another allocator gave");
         return param_invalid;
     }
-    const std::lock_guard lock(allocators_mutex);
+    const Listing listing;
     const auto found = allocators().find(key);
     if (found == allocators().end()) return param_invalid;
     const auto allocator = found->second.lock();
     if (!allocator) return null_pointer;
+    if (setting("EXPIRED") == "1") return ok;
     tensor->allocator = allocator;
     tensor->own = true;
     return ok;
@@ -619,6 +659,10 @@ STANDIN(void, DeviceInfoSetDeviceId)(Handle handle, std::size_t id) {
     if (info == nullptr) return;
     info->id = id;
     count("device_" + std::to_string(id));
+}
+STANDIN(void, DeviceInfoSetFrequency)(Handle handle, std::int32_t frequency) {
+    const auto* const info = as<DeviceInfo>(handle, "device", "DeviceInfoSetFrequency");
+    if (info != nullptr && info->type == abi::device_kirin_npu) count("frequency_set", frequency);
 }
 STANDIN(void, DeviceInfoSetEnableFP16)(Handle, bool enabled) { count("fp16_set", enabled ? 1 : 0); }
 STANDIN(void, DeviceInfoSetPerformanceMode)(Handle, std::int32_t mode) { count("performance_set", mode); }

@@ -185,10 +185,15 @@ void OH_NNExecutor_Destroy(OH_NNExecutor** executor) {
     State& state = State::get();
     const std::lock_guard lock(state.mutex);
     if (executor == nullptr || !state.usable(*executor, "executor")) return;
-    if ((*executor)->running) state.misuse("executor destroyed while it runs");
+    if ((*executor)->running) {  // which would be the end of the process, so it is left alone
+        state.misuse("executor destroyed while it runs");
+        return;
+    }
     std::uint64_t outstanding = 0;
     for (auto& entry : state.blocks) {
-        if (entry.second.executor == *executor) ++outstanding;
+        if (entry.second.executor != *executor) continue;
+        ++outstanding;
+        entry.second.executor = nullptr;  // another may come to stand where this one did
     }
     if (outstanding > 0) {  // the runtime forgets them without freeing them
         state.stats.leaked_blocks += outstanding;

@@ -78,6 +78,7 @@ std::string problem(State& state, const OH_NNExecutor& executor, bool input) {
         const auto found = state.blocks.find(bindings[i].data);
         if (found == state.blocks.end()) return place + "not the base of a piece of driver memory";
         const auto& block = found->second;
+        if (block.executor == nullptr) return place + "memory of a destroyed executor";
         if (block.executor != &executor) return place + "memory of another executor";
         if (block.input != input || block.index != i) return place + "memory of another tensor";
         if (bindings[i].length > block.length) return place + "longer than its memory";

@@ -49,7 +49,7 @@ struct Block {
     std::byte* base = nullptr;
     std::size_t length = 0;
     std::size_t mapped = 0;
-    const OH_NNExecutor* executor = nullptr;  // v1: the owner; v2: none
+    const OH_NNExecutor* executor = nullptr;  // v1: the owner, null once destroyed; v2: none
     bool input = false;
     std::size_t index = 0;
 
