@@ -6,6 +6,8 @@ module raises these same classes; the translation is in ``native/bind/errors.cpp
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 __all__ = [
@@ -23,6 +25,7 @@ __all__ = [
     "SinkError",
     "SlotStateError",
     "SourceError",
+    "optional",
 ]
 
 
@@ -94,3 +97,17 @@ class BindingError(PipelineError, ValueError):
 
 class ClosedError(PipelineError):
     """The ring, executor or pipeline is closed."""
+
+
+@contextmanager
+def optional(package: str, extra: str, kind: type[PipelineError]) -> Iterator[None]:
+    """Around imports that need an optional package: one that is missing is named with its extra."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != package:
+            raise
+        raise kind(
+            f"needs the package {package}, which is not installed; "
+            f"pip install 'npu-pipeline[{extra}]'"
+        ) from None

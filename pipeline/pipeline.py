@@ -13,6 +13,7 @@ from pipeline.config import load, parse
 from pipeline.errors import ClosedError, ConfigError
 from pipeline.runner import Runner
 from pipeline.settings import Config
+from pipeline.sources import SourceSettings
 from pipeline.stats import Stats
 
 __all__ = ["Pipeline", "new_event_loop"]
@@ -57,6 +58,20 @@ class Pipeline(Runner):
     ) -> Pipeline:
         """From a YAML file; ``overrides`` are ``path.to.key=value``, ``options`` as above."""
         return cls(load(path, list(overrides)), **options)
+
+    async def add_camera(self, name: str, source: Mapping[str, Any] | SourceSettings) -> None:
+        """Take frames of another camera, too, while the pipeline runs.
+
+        ``source`` is what the YAML has under ``cameras``. Its file or device is opened now,
+        unless it may come later (``at_start: wait``, the default for streams). SourceError when
+        it cannot be opened, ConfigError when the name is taken or the settings are wrong.
+        """
+        if not isinstance(source, SourceSettings):
+            whole = self.config.model_dump(mode="json", exclude_unset=True)
+            whole.pop("source", None)
+            whole["cameras"] = {name: dict(source)}
+            source = parse(whole, Path.cwd()).cameras[name]
+        await super().add_camera(name, source)
 
     def run(self) -> Stats:
         """Run to the end of the source, blocking, outside of any event loop."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pipeline.errors import SinkError, optional
 from pipeline.sinks.settings import (
     ConsoleSettings,
     JsonlSettings,
@@ -29,6 +30,7 @@ def make_sink(settings: ConsoleSettings | JsonlSettings | VideoSettings) -> Sink
 
             return JsonlSink(settings)
         case VideoSettings():
-            from pipeline.sinks.video import VideoSink
+            with optional("av", "streams", SinkError):
+                from pipeline.sinks.video import VideoSink
 
             return VideoSink(settings)

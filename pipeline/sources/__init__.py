@@ -8,7 +8,7 @@ import re
 from collections.abc import AsyncIterable
 from typing import TYPE_CHECKING, Any, Literal
 
-from pipeline.errors import ConfigError
+from pipeline.errors import ConfigError, SourceError, optional
 from pipeline.locate import is_url
 from pipeline.sources.settings import SourceSettings
 
@@ -94,7 +94,8 @@ def _images(settings: SourceSettings, clock: Clock) -> Reader:
 
 
 def _stream(settings: SourceSettings, clock: Clock) -> Reader:
-    from pipeline.sources.stream import StreamReader
+    with optional("av", "streams", SourceError):
+        from pipeline.sources.stream import StreamReader
 
     if not str(settings.uri).lower().startswith(("http://", "https://")):
         return StreamReader(settings, clock)

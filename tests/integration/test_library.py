@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,16 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from pipeline import ClosedError, ConfigError, Executor, Pipeline, Result, RunError, SourceError
+from pipeline import (
+    ClosedError,
+    ConfigError,
+    Executor,
+    Pipeline,
+    Result,
+    RunError,
+    SinkError,
+    SourceError,
+)
 from pipeline.backends.simulated import expected_output
 from pipeline.locate import resolve
 from pipeline.sources.synthetic import synthetic_frame
@@ -231,8 +241,6 @@ async def test_a_batch_is_filled_by_several_frames() -> None:
 
 
 async def test_cameras_come_and_go() -> None:
-    from pipeline.sources import SourceSettings
-
     config = {
         "source": {"uri": "synthetic:?width=64&height=48&fps=200"},
         "model": simulated()["model"],
@@ -242,8 +250,12 @@ async def test_cameras_come_and_go() -> None:
         async for result in pipeline:
             seen[result.camera] = seen.get(result.camera, 0) + 1
             if seen == {"camera": 3}:
-                extra = SourceSettings(uri="synthetic:?width=32&height=32&fps=200")
+                with pytest.raises(ConfigError, match=r"cameras\.extra\.ury: unknown"):
+                    await pipeline.add_camera("extra", {"ury": "synthetic:"})
+                extra = {"uri": "synthetic:?width=32&height=32&fps=200"}
                 await pipeline.add_camera("extra", extra)
+                with pytest.raises(ConfigError, match=r"cameras\.extra: there is a camera"):
+                    await pipeline.add_camera("extra", extra)
             if seen.get("extra") == 5:
                 await pipeline.remove_camera("extra")
                 break
@@ -302,3 +314,28 @@ async def test_a_cancelled_program_leaves_nothing_behind() -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(task, 30)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"source": {"uri": "rtsp://127.0.0.1:9/x"}}, SourceError),
+        ({"sinks": [{"kind": "video", "path": "x.mp4"}]}, SinkError),
+    ],
+)
+async def test_a_missing_optional_package_is_named(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], error: type[Exception]
+) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "av"]:
+        monkeypatch.delitem(sys.modules, name)
+    for name in ("pipeline.sources.stream", "pipeline.sources.pictures", "pipeline.sinks.video"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.delitem(sys.modules, "pipeline.sinks.encoder", raising=False)
+    monkeypatch.setitem(sys.modules, "av", None)
+    config = {
+        "source": {"uri": "synthetic:", "width": 64, "height": 48},
+        "model": {"engine": "simulated", "input_shape": [1, 48, 64, 3]},
+        **changes,
+    }
+    with pytest.raises(error, match=r"needs the package av, .*npu-pipeline\[streams\]"):
+        await Pipeline(config).open()
