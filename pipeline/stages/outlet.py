@@ -33,6 +33,7 @@ class Outlet:
         self.channel = channel
         self._needs_image = needs_image
         self._lost = lost
+        self._copies = spares > 0
         self._spares = spares
         self._free: list[list[RawOutput]] = []
 
@@ -53,7 +54,7 @@ class Outlet:
 
     def _fitted(self, result: Result, frame: Frame) -> Result | None:
         outputs = result.outputs
-        if outputs and self._spares:
+        if outputs and self._copies:
             return self._detached(result, frame, outputs)
         if outputs or self._needs_image:
             result.retain()
