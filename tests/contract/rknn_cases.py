@@ -39,7 +39,7 @@ def _model() -> Path:
 
 
 def open_rknn(options: dict[str, Any], **settings: Any) -> Opening[Executor]:
-    """The engine in one of its modes that binds a caller's memory, or copies it in general mode."""
+    """The engine in one of its modes and bindings."""
     return Executor.open(
         _model(), engine="rknn", library=rknn_library(), options=options, **settings
     )
