@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import make_model
 import numpy as np
@@ -24,10 +23,16 @@ import pipeline
 from pipeline.backends import rknn as backend
 from pipeline.errors import ConfigError, EngineNotInstalledError, RunError, SlotStateError
 
+if TYPE_CHECKING:
+    from tests import rknn_standin
+    from tests.standins import NoCompilerError
+else:
+    import rknn_standin
+    from standins import NoCompilerError
+
 pytest.importorskip("pipeline._native")
 
 ROOT = Path(__file__).parents[2]
-NATIVE = ROOT / "native"
 FRAMES = 20_000
 DISTINCT = 61  # pictures, more than slots and no multiple of them
 MODES: dict[str, dict[str, Any]] = {
@@ -38,27 +43,13 @@ MODES: dict[str, dict[str, Any]] = {
 Array = npt.NDArray[Any]
 
 
-def _built(folder: Path) -> Path:
-    """The stand-in: the one that RKNN_STANDIN names, else made with the machine's compiler."""
-    named = os.environ.get("RKNN_STANDIN")
-    if named:
-        return Path(named).resolve()
-    compiler = shutil.which("c++") or shutil.which("g++")
-    if compiler is None:
-        pytest.skip("no C++ compiler, and RKNN_STANDIN names no built librknnrt.so")
-    vendor = NATIVE / "tests/vendor/rknn"
-    sources = [path for path in vendor.glob("*.cpp") if path.name != "runtime_1_5.cpp"]
-    library = folder / "librknnrt.so"
-    flags = ["-std=c++20", "-O2", "-fPIC", "-shared", "-pthread", "-ffp-contract=off"]
-    flags += ["-fvisibility=hidden", f"-I{NATIVE}", f"-I{vendor}"]
-    subprocess.run([compiler, *flags, "-o", library, *sources], check=True)
-    return library
-
-
 @pytest.fixture(scope="session")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def library() -> Path:
     """The stand-in's path."""
-    return _built(tmp_path_factory.mktemp("standin"))
+    try:
+        return rknn_standin.library()
+    except NoCompilerError as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture
