@@ -296,7 +296,7 @@ def _command(folder: Path, *arguments: str, **environment: str) -> subprocess.Co
     return subprocess.run(
         [sys.executable, "-m", "pipeline", str(ROOT / "configs/rk3588.yaml"), *arguments],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": paths, **environment},
+        env={**os.environ, "PYTHONPATH": paths, "RKNN_MODEL": "", **environment},
         capture_output=True,
         text=True,
         timeout=120,
@@ -305,11 +305,9 @@ def _command(folder: Path, *arguments: str, **environment: str) -> subprocess.Co
 
 
 def test_the_shipped_configuration(tmp_path: Path, library: Path) -> None:
-    model = make_model.PRESETS["centerface"](None).save(tmp_path / "face.rknn")
     ended = _command(
         tmp_path,
         *("--set", f"model.library={library}", "--frames", "60", "--summary", "s.json"),
-        RKNN_MODEL=str(model),
     )
     assert ended.returncode == 0, ended.stderr
     assert "stand-in: " not in ended.stderr
@@ -322,8 +320,14 @@ def test_the_shipped_configuration(tmp_path: Path, library: Path) -> None:
     assert "context_per_slot" in ended.stderr
 
 
-def test_without_a_library(tmp_path: Path, tiny: Model) -> None:
-    ended = _command(tmp_path, RKNN_MODEL=str(tmp_path / "tiny.rknn"))
+def test_the_shipped_model_is_the_one_that_is_described() -> None:
+    shipped = ROOT / "native/tests/vendor/rknn/centerface_for_the_standin.rknn"
+    assert shipped.read_bytes() == make_model.PRESETS["centerface"](None).to_bytes()
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_without_a_library(named: bool, tmp_path: Path, tiny: Model) -> None:
+    ended = _command(tmp_path, RKNN_MODEL=str(tmp_path / "tiny.rknn") if named else "")
     assert ended.returncode == 4
     assert "Traceback" not in ended.stderr
     assert "Rockchip's runtime is not installed: put librknnrt.so" in ended.stderr
