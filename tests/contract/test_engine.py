@@ -630,10 +630,30 @@ async def test_memory_is_all_given_back_in_the_end(case: EngineCase) -> None:
 async def test_a_second_ring_takes_the_memory_of_the_first(executor: Executor) -> None:
     async with executor.ring(DEPTH) as ring:
         await compute(executor, ring, data(executor, 21))
-    allocations = executor.counters().allocations
+        before = executor.counters()
     async with executor.ring(DEPTH) as ring:
         await compute(executor, ring, data(executor, 21))
-        assert executor.counters().allocations == allocations
+        after = executor.counters()
+    assert after.live_blocks == before.live_blocks
+    # What was bound once is of no use to another slot.
+    assert (after.allocations == before.allocations) == executor.rebinds
+
+
+async def test_rings_and_a_callers_memory_do_not_get_into_each_others_way(
+    case: EngineCase, executor: Executor
+) -> None:
+    ones = data(executor, 22)
+    kept = [executor.allocate("output", 0) for _ in range(2)]  # before there is any slot
+    async with executor.ring(DEPTH) as ring:
+        wanted = await compute(executor, ring, ones)
+        kept.append(executor.allocate("input", 0))
+    kept.append(executor.allocate("output", 0))
+    kept.reverse()
+    while kept:
+        kept.pop()
+        async with executor.ring(DEPTH + len(kept)) as ring:
+            for _ in range(ring.depth):
+                assert_same(case, await compute(executor, ring, ones), wanted)
 
 
 # Many at once.
