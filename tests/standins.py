@@ -44,10 +44,12 @@ def build_library(
     folder: str = "",
     defines: Sequence[str] = (),
     needs: Sequence[Path] = (),
+    options: Sequence[str] = (),
 ) -> Path:
     """Compile ``sources``, paths under ``native/``, to a shared object ``folder/name``.
 
-    ``needs`` are libraries that it depends on and finds beside itself, as a vendor's do.
+    ``needs`` are libraries that it depends on and finds beside itself, as a vendor's do, and
+    ``options`` more of the compiler's.
     NoCompilerError where nothing can be compiled.
     """
     target = scratch() / folder / name
@@ -55,7 +57,7 @@ def build_library(
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
     command = [compiler(), "-std=c++20", "-O1", "-fPIC", "-shared", "-pthread", f"-I{NATIVE}"]
-    command += [f"-D{define}" for define in defines]
+    command += [*options, *(f"-D{define}" for define in defines)]
     command += [str(NATIVE / source) for source in sources]
     command += ["-Wl,--no-as-needed", *map(str, needs), "-Wl,-rpath,$ORIGIN"]
     command += [f"-Wl,-soname,{name}", "-o", str(target)]

@@ -24,7 +24,9 @@ py::array allocate(Executor& executor, const std::string& direction_text, std::s
     auto lease = std::make_unique<Lease>();
     {
         const py::gil_scoped_release release;
-        lease->block = executor.allocator(context, direction, index)->lease(spec.driver_size());
+        const auto& allocator = executor.allocator(context, direction, index);
+        const std::size_t bytes = spec.driver_size();
+        lease->block = executor.rebinds() ? allocator->lease(bytes) : allocator->lease_apart(bytes);
     }
     std::byte* const base = lease->block.block().base;
     return make_array(spec, base, py::cast(std::move(lease)), true);

@@ -19,7 +19,7 @@ struct Allocator::Block final : Command {
     DriverBlock driver;
     int refs = 0;
     bool free_when_idle = false;
-    bool imported = false;  // never to be handed out again
+    bool once = false;  // never to be handed out again
     Direction direction = Direction::input;
     std::size_t index = 0;
     std::shared_ptr<ContextQueue> queue;
@@ -61,7 +61,9 @@ std::byte* Allocator::malloc(std::size_t bytes) {
         block = std::move(fit->second);
         free_.erase(fit);
     } else {
-        block = obtain(lock, bytes, std::nullopt);
+        block = obtain(lock, bytes,
+                       [](EngineContext& context, Direction direction, std::size_t index, std::size_t size,
+                          DmaBuf /*buffer*/) { return context.allocate(direction, index, size); });
     }
     block->refs = 0;
     block->free_when_idle = false;
@@ -70,25 +72,40 @@ std::byte* Allocator::malloc(std::size_t bytes) {
     return base;
 }
 
+BlockRef Allocator::lease_apart(std::size_t bytes) {
+    return lease_once(bytes,
+                      [](EngineContext& context, Direction direction, std::size_t index, std::size_t size,
+                         DmaBuf /*buffer*/) { return context.allocate_apart(direction, index, size); });
+}
+
 BlockRef Allocator::import(std::size_t bytes, DmaBuf buffer) {
+    return lease_once(
+        bytes,
+        [](EngineContext& context, Direction direction, std::size_t index, std::size_t size, DmaBuf from) {
+            return context.import(direction, index, size, from);
+        },
+        buffer);
+}
+
+BlockRef Allocator::lease_once(std::size_t bytes, Obtain how, DmaBuf buffer) {
     std::unique_lock lock(mutex_);
     if (closed_) throw Error(Errc::closed, place() + "its executor is closed");
-    auto block = obtain(lock, bytes, buffer);
+    auto block = obtain(lock, bytes, how, buffer);
     block->refs = 1;
     block->free_when_idle = true;
-    block->imported = true;
+    block->once = true;
     const DriverBlock driver = block->driver;
     allocated_.emplace(driver.base, std::move(block));
     return {shared_from_this(), driver};
 }
 
 std::unique_ptr<Allocator::Block> Allocator::obtain(std::unique_lock<std::mutex>& lock, std::size_t bytes,
-                                                    std::optional<DmaBuf> buffer) {
+                                                    Obtain how, DmaBuf buffer) {
     reserve(bytes);
     lock.unlock();  // the context's thread may need the lock to finish its run first
     std::unique_ptr<Block> block;
     try {
-        block = allocate(bytes, buffer);
+        block = allocate(bytes, how, buffer);
     } catch (const Error& error) {
         lock.lock();
         counters_.live_bytes -= bytes;
@@ -118,7 +135,7 @@ void Allocator::reserve(std::size_t bytes) {
     counters_.live_bytes += bytes;
 }
 
-std::unique_ptr<Allocator::Block> Allocator::allocate(std::size_t bytes, std::optional<DmaBuf> buffer) {
+std::unique_ptr<Allocator::Block> Allocator::allocate(std::size_t bytes, Obtain how, DmaBuf buffer) {
     // Shared with the thread, which may come to it after the wait was given up.
     struct Pending {
         std::mutex mutex;
@@ -126,13 +143,12 @@ std::unique_ptr<Allocator::Block> Allocator::allocate(std::size_t bytes, std::op
         std::unique_ptr<Block> block;
     };
     auto pending = std::make_shared<Pending>();
-    auto task = [pending, queue = queue_, direction = direction_, index = index_, bytes,
+    auto task = [pending, queue = queue_, direction = direction_, index = index_, bytes, how,
                  buffer](EngineContext& context) {
         const std::lock_guard lock(pending->mutex);
         if (pending->abandoned) return;
         auto block = std::make_unique<Block>();
-        block->driver = buffer ? context.import(direction, index, bytes, *buffer)
-                               : context.allocate(direction, index, bytes);
+        block->driver = how(context, direction, index, bytes, buffer);
         block->direction = direction;
         block->index = index;
         block->queue = queue;
@@ -172,7 +188,7 @@ void Allocator::settle(Allocated::iterator entry) noexcept {
     if (entry->second->refs > 0 || !entry->second->free_when_idle) return;
     auto block = std::move(entry->second);
     allocated_.erase(entry);
-    if (closed_ || block->imported) {
+    if (closed_ || block->once || !limits_.reuse) {
         hand_back(std::move(block));
     } else {
         const auto length = block->driver.length;

@@ -7,7 +7,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <unordered_map>
 
@@ -35,6 +34,7 @@ public:
     struct Limits {
         std::size_t max_bytes;             // of driver memory, free blocks included
         std::chrono::nanoseconds timeout;  // for the context's thread to answer
+        bool reuse = true;                 // keep what is free; else it goes back to the driver
     };
 
     Allocator(std::shared_ptr<ContextQueue> queue, Direction direction, std::size_t index, std::string tensor,
@@ -59,6 +59,8 @@ public:
     [[nodiscard]] BlockRef find(const void* base);
     // A block that goes back to the free list with its last reference.
     [[nodiscard]] BlockRef lease(std::size_t bytes);
+    // A block that no slot has, and that goes back to the driver with its last reference.
+    [[nodiscard]] BlockRef lease_apart(std::size_t bytes);
     // A block in a dma-buf, let go of with its last reference. Throws what the engine throws.
     [[nodiscard]] BlockRef import(std::size_t bytes, DmaBuf buffer);
 
@@ -77,10 +79,12 @@ private:
     void hand_back(std::unique_ptr<Block> block) noexcept;
     void settle(Allocated::iterator entry) noexcept;
     void reserve(std::size_t bytes);
+    using Obtain = DriverBlock (*)(EngineContext&, Direction, std::size_t index, std::size_t bytes, DmaBuf);
     // From the driver, counted. Called with the lock held, which it gives up meanwhile.
-    std::unique_ptr<Block> obtain(std::unique_lock<std::mutex>& lock, std::size_t bytes,
-                                  std::optional<DmaBuf> buffer);
-    std::unique_ptr<Block> allocate(std::size_t bytes, std::optional<DmaBuf> buffer);
+    std::unique_ptr<Block> obtain(std::unique_lock<std::mutex>& lock, std::size_t bytes, Obtain how,
+                                  DmaBuf buffer = {});
+    std::unique_ptr<Block> allocate(std::size_t bytes, Obtain how, DmaBuf buffer);
+    [[nodiscard]] BlockRef lease_once(std::size_t bytes, Obtain how, DmaBuf buffer = {});
     [[nodiscard]] std::string place() const;  // "input 0 'image': "
 
     const std::shared_ptr<ContextQueue> queue_;

@@ -60,6 +60,10 @@ public:
     virtual DriverBlock allocate(Direction direction, std::size_t index, std::size_t bytes) = 0;
     virtual void release(Direction direction, std::size_t index, DriverBlock block) noexcept = 0;
 
+    // The same for a caller of an engine that does not rebind: no run is ever given it.
+    virtual DriverBlock allocate_apart(Direction direction, std::size_t index, std::size_t bytes) {
+        return allocate(direction, index, bytes);
+    }
     // The same in a dma-buf, which `release` lets go of. Throws Errc::config where the engine cannot.
     virtual DriverBlock import(Direction /*direction*/, std::size_t /*index*/, std::size_t /*bytes*/,
                                DmaBuf /*buffer*/) {
@@ -100,7 +104,8 @@ public:
     [[nodiscard]] virtual const std::vector<TensorSpec>& inputs() const noexcept = 0;
     [[nodiscard]] virtual const std::vector<TensorSpec>& outputs() const noexcept = 0;
     // Whether any block may be bound for any run of its context. False: a slot runs on its own blocks
-    // only, and a caller's memory is copied through them.
+    // only, which are allocated one after the other and used by no other slot, and a caller's memory is
+    // copied through them.
     [[nodiscard]] virtual bool rebinds() const noexcept { return true; }
     // What the user should know, by name: how the engine works on this model and what that costs.
     // Safe from any thread, at any time.

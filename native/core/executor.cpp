@@ -8,7 +8,8 @@
 namespace pipeline {
 
 Executor::Executor(std::shared_ptr<Engine> engine, Allocator::Limits limits)
-    : limits_(limits), rebinds_(engine->rebinds()) {
+    : limits_{limits.max_bytes, limits.timeout, limits.reuse && engine->rebinds()},
+      rebinds_(engine->rebinds()) {
     adopt({engine->inputs(), engine->outputs()});
     if (engine->context_count() == 0) throw Error(Errc::config, "contexts: 0 is not above 0");
     for (std::size_t i = 0; i < engine->context_count(); ++i) {

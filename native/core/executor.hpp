@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,8 @@ public:
     [[nodiscard]] bool zero_copy(Direction direction, std::size_t index) const;
     // Whether a caller's driver memory may be bound for a run instead of a slot's own.
     [[nodiscard]] bool rebinds() const noexcept { return rebinds_; }
+    // Held while a slot's blocks are obtained: an engine that does not rebind ties them together.
+    [[nodiscard]] std::mutex& assembly() noexcept { return assembly_; }
     // Another shape of the first input, in every context or in none. Only while nothing runs and no
     // slot is in use; the ring sees to that. Throws what the engine throws.
     void reshape(const std::vector<std::int64_t>& shape);
@@ -60,6 +63,7 @@ private:
     std::map<Shape, std::unique_ptr<const TensorSpecs>> specs_;
     std::atomic<const TensorSpecs*> current_;
     const bool rebinds_;
+    std::mutex assembly_;
     std::atomic<std::size_t> rings_{0};
     std::vector<std::unique_ptr<ContextThread>> threads_;
     std::vector<Context> contexts_;

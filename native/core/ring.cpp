@@ -117,6 +117,7 @@ std::shared_ptr<Ring> Ring::create(std::shared_ptr<Executor> executor, std::size
 }
 
 void Ring::add_slots(std::size_t depth) {
+    const std::lock_guard lock(executor_->assembly());
     for (std::size_t i = 0; i < depth; ++i) {
         auto slot = std::make_unique<Slot>();
         slot->ring = this;

@@ -75,10 +75,14 @@ void slots_share_or_have_contexts() {
         CHECK(standin.stats().binds == binds);  // once before the first run, and never again
         ring->close();
         ring.reset();
+        test::eventually([&] { return contexts() == 3; });
         ring = Ring::create(executor, 2, true);  // bound contexts are not used again
+        CHECK(contexts() == 5);
         run_one(*ring, {}, 1);
         // Memory of a caller belongs to no slot, and is copied.
-        const auto mine = executor->allocator(0, Direction::input, 0)->lease(RknnModel{}.image_bytes());
+        const auto before = contexts();
+        const auto mine = executor->allocator(0, Direction::input, 0)->lease_apart(RknnModel{}.image_bytes());
+        CHECK(contexts() == before);  // nor does it need one
         const SlotId id = test::acquire(*ring);
         const auto image = picture({}, 9);
         std::memcpy(mine.block().base, image.data(), image.size());

@@ -98,6 +98,7 @@ def _padded_rows(*, contexts: int = 1, memory_limit: int = 1 << 30) -> Opening[E
 
 
 RKNN_OPTIONS: dict[str, dict[str, Any]] = {
+    "context_per_slot": {"binding": "context_per_slot"},
     "rebind": {"binding": "rebind"},
     "general": {"mode": "general"},
 }

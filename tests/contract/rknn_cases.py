@@ -12,21 +12,19 @@ from pipeline import EngineNotInstalledError, Executor
 from pipeline.opening import Opening
 
 if TYPE_CHECKING:
-    from tests.standins import NATIVE, NoCompilerError, build_library, scratch
+    from tests import rknn_standin
+    from tests.standins import NoCompilerError, scratch
 else:
-    from standins import NATIVE, NoCompilerError, build_library, scratch
+    import rknn_standin
+    from standins import NoCompilerError, scratch
 
 __all__ = ["open_rknn", "rknn_library"]
-
-_FOLDER = "tests/vendor/rknn"
 
 
 def rknn_library() -> str:
     """The stand-in's library. EngineNotInstalledError where it cannot be built."""
-    sources = sorted((NATIVE / _FOLDER).glob("*.cpp"))
-    names = [f"{_FOLDER}/{path.name}" for path in sources if path.name != "runtime_1_5.cpp"]
     try:
-        return str(build_library("librknnrt.so", names, folder="rknn"))
+        return str(rknn_standin.library())
     except NoCompilerError as error:
         raise EngineNotInstalledError(str(error)) from None
 
@@ -39,7 +37,7 @@ def _model() -> Path:
 
 
 def open_rknn(options: dict[str, Any], **settings: Any) -> Opening[Executor]:
-    """The engine in one of its modes that binds a caller's memory, or copies it in general mode."""
+    """The engine in one of its modes and bindings."""
     return Executor.open(
         _model(), engine="rknn", library=rknn_library(), options=options, **settings
     )

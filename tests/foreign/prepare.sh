@@ -25,13 +25,9 @@ echo "== ztu_somemodelruntime_ez_rknn_async, in an environment of its own"
 [ -d "$work/ztu" ] || "$python" -m venv "$work/ztu"
 "$work/ztu/bin/pip" install -q ztu_somemodelruntime_ez_rknn_async==0.11.0 pytest pytest-asyncio
 
-echo "== an aarch64 Python, without running any of its packages' scripts"
-if [ ! -x "$root/usr/bin/python3.11" ]; then
-    debootstrap --foreign --arch=arm64 --variant=minbase --include=python3.11,libstdc++6 \
-        bookworm "$root" >"$work/debootstrap.log"
-    for package in "$root"/var/cache/apt/archives/*.deb; do dpkg-deb -x "$package" "$root"; done
-    rm -f "$root"/var/cache/apt/archives/*.deb
-fi
+echo "== an aarch64 Python"
+[ -x "$root/usr/bin/python3.11" ] ||
+    "$source_root/tests/aarch64/root.sh" "$root" python3.11 libstdc++6
 
 echo "== rknn-toolkit-lite2, in it"
 mkdir -p "$root/opt/toolkit" "$work/wheels"

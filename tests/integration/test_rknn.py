@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import make_model
 import numpy as np
@@ -24,10 +23,16 @@ import pipeline
 from pipeline.backends import rknn as backend
 from pipeline.errors import ConfigError, EngineNotInstalledError, RunError, SlotStateError
 
+if TYPE_CHECKING:
+    from tests import rknn_standin
+    from tests.standins import NoCompilerError
+else:
+    import rknn_standin
+    from standins import NoCompilerError
+
 pytest.importorskip("pipeline._native")
 
 ROOT = Path(__file__).parents[2]
-NATIVE = ROOT / "native"
 FRAMES = 20_000
 DISTINCT = 61  # pictures, more than slots and no multiple of them
 MODES: dict[str, dict[str, Any]] = {
@@ -38,27 +43,13 @@ MODES: dict[str, dict[str, Any]] = {
 Array = npt.NDArray[Any]
 
 
-def _built(folder: Path) -> Path:
-    """The stand-in: the one that RKNN_STANDIN names, else made with the machine's compiler."""
-    named = os.environ.get("RKNN_STANDIN")
-    if named:
-        return Path(named).resolve()
-    compiler = shutil.which("c++") or shutil.which("g++")
-    if compiler is None:
-        pytest.skip("no C++ compiler, and RKNN_STANDIN names no built librknnrt.so")
-    vendor = NATIVE / "tests/vendor/rknn"
-    sources = [path for path in vendor.glob("*.cpp") if path.name != "runtime_1_5.cpp"]
-    library = folder / "librknnrt.so"
-    flags = ["-std=c++20", "-O2", "-fPIC", "-shared", "-pthread", "-ffp-contract=off"]
-    flags += ["-fvisibility=hidden", f"-I{NATIVE}", f"-I{vendor}"]
-    subprocess.run([compiler, *flags, "-o", library, *sources], check=True)
-    return library
-
-
 @pytest.fixture(scope="session")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def library() -> Path:
     """The stand-in's path."""
-    return _built(tmp_path_factory.mktemp("standin"))
+    try:
+        return rknn_standin.library()
+    except NoCompilerError as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture
@@ -305,7 +296,7 @@ def _command(folder: Path, *arguments: str, **environment: str) -> subprocess.Co
     return subprocess.run(
         [sys.executable, "-m", "pipeline", str(ROOT / "configs/rk3588.yaml"), *arguments],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": paths, **environment},
+        env={**os.environ, "PYTHONPATH": paths, "RKNN_MODEL": "", **environment},
         capture_output=True,
         text=True,
         timeout=120,
@@ -314,11 +305,9 @@ def _command(folder: Path, *arguments: str, **environment: str) -> subprocess.Co
 
 
 def test_the_shipped_configuration(tmp_path: Path, library: Path) -> None:
-    model = make_model.PRESETS["centerface"](None).save(tmp_path / "face.rknn")
     ended = _command(
         tmp_path,
         *("--set", f"model.library={library}", "--frames", "60", "--summary", "s.json"),
-        RKNN_MODEL=str(model),
     )
     assert ended.returncode == 0, ended.stderr
     assert "stand-in: " not in ended.stderr
@@ -331,8 +320,14 @@ def test_the_shipped_configuration(tmp_path: Path, library: Path) -> None:
     assert "context_per_slot" in ended.stderr
 
 
-def test_without_a_library(tmp_path: Path, tiny: Model) -> None:
-    ended = _command(tmp_path, RKNN_MODEL=str(tmp_path / "tiny.rknn"))
+def test_the_shipped_model_is_the_one_that_is_described() -> None:
+    shipped = ROOT / "native/tests/vendor/rknn/centerface_for_the_standin.rknn"
+    assert shipped.read_bytes() == make_model.PRESETS["centerface"](None).to_bytes()
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_without_a_library(named: bool, tmp_path: Path, tiny: Model) -> None:
+    ended = _command(tmp_path, RKNN_MODEL=str(tmp_path / "tiny.rknn") if named else "")
     assert ended.returncode == 4
     assert "Traceback" not in ended.stderr
     assert "Rockchip's runtime is not installed: put librknnrt.so" in ended.stderr

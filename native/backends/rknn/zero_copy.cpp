@@ -60,26 +60,12 @@ public:
     ~ZeroCopyContext() override { session_.alive -= lanes_.size(); }
 
     DriverBlock allocate(Direction direction, std::size_t index, std::size_t bytes) override {
-        const Tensor& tensor = model_.tensors(direction).at(index);
-        Lane& lane = lane_for(direction, index);
-        std::unique_ptr<Block> block(new Block{direction, index, &lane, nullptr, nullptr});
-        try {
-            const std::size_t native =
-                tensor.conversion ? tensor.native_bytes : std::max(bytes, tensor.native_bytes);
-            block->memory = npu_memory(session_.api, lane.context, native);
-            if (tensor.conversion) block->converted = host_memory(bytes);
-        } catch (...) {
-            block.reset();
-            drop_if_idle(lane);
-            throw;
-        }
-        ++lane.blocks;
-        if (session_.per_slot) lane.tensors(direction)[index] = block.get();
-        blocks_.push_back(block.get());
-        block->length = block->converted ? bytes : block->memory->mem->size;
-        const std::size_t length = block->length;
-        std::byte* const base = block->converted ? block->converted.get() : block->memory->data();
-        return {.base = base, .length = length, .handle = block.release()};
+        return allocate_in(lane_for(direction, index), direction, index, bytes, session_.per_slot);
+    }
+
+    // Of the first lane's context, which bears any number of blocks that are never bound.
+    DriverBlock allocate_apart(Direction direction, std::size_t index, std::size_t bytes) override {
+        return allocate_in(*lanes_[0], direction, index, bytes, false);
     }
 
     DriverBlock import(Direction direction, std::size_t index, std::size_t bytes, DmaBuf buffer) override {
@@ -162,6 +148,30 @@ public:
 private:
     [[nodiscard]] static Block& block_of(const DriverBlock& driver) {
         return *static_cast<Block*>(driver.handle);
+    }
+
+    // `bound`: the lane is made for it.
+    DriverBlock allocate_in(Lane& lane, Direction direction, std::size_t index, std::size_t bytes,
+                            bool bound) {
+        const Tensor& tensor = model_.tensors(direction).at(index);
+        std::unique_ptr<Block> block(new Block{direction, index, &lane, nullptr, nullptr});
+        try {
+            const std::size_t native =
+                tensor.conversion ? tensor.native_bytes : std::max(bytes, tensor.native_bytes);
+            block->memory = npu_memory(session_.api, lane.context, native);
+            if (tensor.conversion) block->converted = host_memory(bytes);
+        } catch (...) {
+            block.reset();
+            drop_if_idle(lane);
+            throw;
+        }
+        ++lane.blocks;
+        if (bound) lane.tensors(direction)[index] = block.get();
+        blocks_.push_back(block.get());
+        block->length = block->converted ? bytes : block->memory->mem->size;
+        const std::size_t length = block->length;
+        std::byte* const base = block->converted ? block->converted.get() : block->memory->data();
+        return {.base = base, .length = length, .handle = block.release()};
     }
 
     Lane& add_lane(Handle handle) {
