@@ -112,11 +112,12 @@ class Stats:
     """A snapshot. ``frames`` were captured; each became a result, was dropped or is on its way.
 
     ``dropped`` maps a cause to a number: ``latest`` and ``drop_newest`` (overflow of the
-    source), ``stale`` (older than max_age_ms), ``rate`` (more than max_fps), ``no_buffer`` (all
-    frame buffers were held by views), ``format_change``, ``failed`` and ``hung`` (the engine),
-    ``cancelled``. Results that a sink or the program could not keep up with are in
-    ``undelivered``, by receiver: they are results all the same. ``driver_allocations`` are
-    those when the ring was ready and now, ``notes`` what the engine says about itself.
+    source), ``stale`` (older than max_age_ms, or the same picture for too long), ``rate`` (more
+    than max_fps), ``no_buffer`` (all frame buffers were held by views), ``format_change``,
+    ``failed`` and ``hung`` (the engine), ``cancelled``. Results that a sink or the program could
+    not keep up with are in ``undelivered``, by receiver: they are results all the same.
+    ``driver_allocations`` are those when the ring was ready and now, ``notes`` what the engine
+    says about itself.
     ``events`` counts the states that each camera, the engine and each sink came into.
     """
 

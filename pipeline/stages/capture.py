@@ -241,6 +241,7 @@ class Capture:
         except FormatChangedError as change:
             self._use(change.format)
             self._sequence += 1
+            self._recorder.captured(self._clock.now())
             self._recorder.dropped["format_change"] += 1
             self._say("live", f"now {change.format.width}x{change.format.height}")
         finally:
@@ -281,6 +282,7 @@ class Capture:
         if taken.sample != self._sample:
             self._sample, self._sample_ns = taken.sample, taken.captured
         elif taken.captured - self._sample_ns > self._settings.stale_s * 1e9:
+            self._recorder.dropped["stale"] += 1
             self._say("stale", f"the same picture for {self._settings.stale_s:g} s")
             raise SourceError(f"the same picture for {self._settings.stale_s:g} s")
 
