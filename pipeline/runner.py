@@ -140,11 +140,7 @@ class Runner:
             self._note(_first(group_error))
         finally:
             self._group, self._ending = None, True
-            closing = asyncio.create_task(self._close_parts(parts), name="pipeline-close")
-            while not closing.done():
-                # Closing is bounded by itself; a second cancel must not leave it half done.
-                with contextlib.suppress(asyncio.CancelledError):
-                    await asyncio.shield(closing)
+            await self._close_parts(parts)
 
     async def _guard(self, stage: Stage) -> None:
         try:
@@ -178,8 +174,19 @@ class Runner:
         self._cameras[name] = task
 
     async def _close_parts(self, parts: Assembly) -> None:
-        timeout = _CANCEL_SECONDS if self._cancelled or self._error else _CLOSE_SECONDS
-        abandoned, errors = await parts.close(timeout)
+        hurried = self._cancelled or self._error is not None
+        timeout = _CANCEL_SECONDS if hurried else _CLOSE_SECONDS
+        closing = asyncio.ensure_future(parts.close(timeout))
+        while not closing.done():
+            # Closing is bounded by itself; a second cancel must not leave it half done. The first
+            # one, be it that of a drain whose time is over, leaves it less time from now on.
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.shield(closing)
+            if self._cancelled and not hurried and not closing.done():
+                hurried = True
+                closing.cancel()
+                closing = asyncio.ensure_future(parts.close(_CANCEL_SECONDS))
+        abandoned, errors = closing.result()
         self.abandoned += abandoned
         for error in errors:
             self._note(error)
