@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import traceback
 from collections.abc import AsyncIterable
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
@@ -174,6 +175,8 @@ class Runner:
         self._cameras[name] = task
 
     async def _close_parts(self, parts: Assembly) -> None:
+        if self._error is not None:
+            _forget_locals(self._error)
         hurried = self._cancelled or self._error is not None
         timeout = _CANCEL_SECONDS if hurried else _CLOSE_SECONDS
         closing = asyncio.ensure_future(parts.close(timeout))
@@ -398,3 +401,11 @@ def _first(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
+
+
+def _forget_locals(error: BaseException) -> None:
+    """Drop what an error's frames hold: views in there would keep slots and driver memory."""
+    following: BaseException | None = error
+    while following is not None:
+        traceback.clear_frames(following.__traceback__)
+        following = following.__context__
