@@ -44,11 +44,14 @@ class Channel(Generic[T]):
         """Whether ``close`` was called."""
         return self._closed
 
-    async def put(self, item: T) -> None:
-        """Hand over an item; ChannelClosed, with the item not taken, after ``close``."""
-        while not self._closed and len(self._items) >= self.capacity:
-            if self.policy == "drop_newest":
-                self._on_drop(item, "drop_newest")
+    async def put(self, item: T, *, full: bool = False) -> None:
+        """Hand over an item; ChannelClosed, with the item not taken, after ``close``.
+
+        ``full``: there is no room, however few wait here; not for ``block``.
+        """
+        while not self._closed and (full or len(self._items) >= self.capacity):
+            if self.policy == "drop_newest" or (self.policy == "latest" and not self._items):
+                self._on_drop(item, self.policy)
                 return
             if self.policy == "latest":
                 self._on_drop(self._items.popleft(), "latest")

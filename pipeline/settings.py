@@ -25,7 +25,9 @@ class RingSettings(BaseModel):
         default=4,
         ge=1,
         le=256,
-        description="Number of slots; each holds driver memory for every input and output.",
+        description="Number of slots; each holds driver memory for every input and output. Raw "
+        "results keep theirs for as long as a sink or the program has them; those that may lag "
+        "share all slots but one.",
     )
 
 

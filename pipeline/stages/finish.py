@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy.typing as npt
 
@@ -14,7 +16,7 @@ from pipeline.contracts import Postprocess
 from pipeline.errors import ClosedError, EngineError, RunError
 from pipeline.frame import Image
 from pipeline.results import Detections, Lease, RawOutput, Result, Stamps
-from pipeline.ring import RunReport
+from pipeline.ring import RunReport, Slot
 from pipeline.stages.base import Stage
 from pipeline.stages.dispatch import InFlight, Placed
 from pipeline.stages.engine import EngineRoom
@@ -22,11 +24,16 @@ from pipeline.stages.engine import EngineRoom
 __all__ = ["Finish", "Outlet"]
 
 
-class Outlet(NamedTuple):
-    """A receiver of results; ``needs_image`` false: it gets them without the frame."""
+@dataclass
+class Outlet:
+    """A receiver of results; ``needs_image`` false: it gets them without the frame.
+
+    ``slots``: those that it keeps, each with the number of its results, where results lend them.
+    """
 
     channel: Channel[Result]
     needs_image: bool
+    slots: Counter[Slot] = field(default_factory=Counter)
 
 
 class Finish(Stage):
@@ -102,7 +109,7 @@ class Finish(Stage):
                     del arrays
                     if not keeps:
                         slot.release()
-                await self._deliver(self._result(item, placed, stamps, detections, slot))
+                await self._deliver(self._result(item, placed, stamps, detections, slot), item)
         except BaseException:
             for placed in waiting:
                 placed.drop("cancelled")
@@ -142,14 +149,19 @@ class Finish(Stage):
             Lease(give_back),
         )
 
-    async def _deliver(self, result: Result) -> None:
-        bare = _without_image(result) if not self._postprocess.keeps_outputs else None
+    async def _deliver(self, result: Result, item: InFlight) -> None:
+        keeps = self._postprocess.keeps_outputs
+        bare = None if keeps else _without_image(result)
         try:
             for outlet in self._outlets:
                 given = result if outlet.needs_image or bare is None else bare
                 given.retain()
+                full = False
+                if keeps and outlet.channel.policy != "block":
+                    full = not _may_keep(outlet, item, self._outlets)
+                    given = _lent(outlet, item.slot, given)
                 try:
-                    await outlet.channel.put(given)
+                    await outlet.channel.put(given, full=full)
                 except ChannelClosed:
                     given.release()  # this receiver takes nothing any more
                 except BaseException:
@@ -157,6 +169,35 @@ class Finish(Stage):
                     raise
         finally:
             result.release()
+
+
+def _may_keep(outlet: Outlet, item: InFlight, outlets: list[Outlet]) -> bool:
+    """Whether a receiver that may lag can keep one more slot.
+
+    Together such receivers leave one slot to the engine, so that none of them stalls it, and to
+    each other an equal share of the rest, so that none starves.
+    """
+    if item.slot in outlet.slots:
+        return True
+    lagging = [one for one in outlets if one.channel.policy != "block"]
+    spare = item.ring.depth - 1
+    share = max(1, spare // len(lagging))
+    kept = len(outlet.slots) + 1
+    reserved = sum(max(share, len(one.slots)) for one in lagging if one is not outlet)
+    return kept <= share or kept + reserved <= spare
+
+
+def _lent(outlet: Outlet, slot: Slot, result: Result) -> Result:
+    """The same result, with a note at the outlet for as long as it has it."""
+    outlet.slots[slot] += 1
+
+    def give_back() -> None:
+        outlet.slots[slot] -= 1
+        if not outlet.slots[slot]:
+            del outlet.slots[slot]
+        result.release()
+
+    return replace(result, _lease=Lease(give_back))
 
 
 def _part(arrays: list[npt.NDArray[Any]], index: int, item: InFlight) -> list[npt.NDArray[Any]]:

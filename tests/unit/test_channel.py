@@ -56,6 +56,19 @@ async def test_latest_drops_the_oldest() -> None:
     assert [await there.get(), await there.get()] == [3, 4]
 
 
+async def test_what_is_full_for_another_reason_drops_by_its_policy() -> None:
+    there, dropped = channel(4, "latest")
+    await there.put(0)
+    await there.put(1, full=True)
+    assert (dropped, await there.get()) == ([(0, "latest")], 1)
+    await there.put(2, full=True)  # none waits that could give way
+    assert (dropped[1:], len(there)) == ([(2, "latest")], 0)
+    there, dropped = channel(4, "drop_newest")
+    await there.put(0)
+    await there.put(1, full=True)
+    assert (dropped, await there.get()) == ([(1, "drop_newest")], 0)
+
+
 async def test_drop_newest_drops_the_new_one() -> None:
     there, dropped = channel(2, "drop_newest")
     for item in range(5):
