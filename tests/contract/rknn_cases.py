@@ -6,27 +6,23 @@ import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import make_model
-
 from pipeline import EngineNotInstalledError, Executor
 from pipeline.opening import Opening
 
 if TYPE_CHECKING:
-    from tests.standins import NATIVE, NoCompilerError, build_library, scratch
+    from tests import rknn_standin
+    from tests.standins import NoCompilerError, scratch
 else:
-    from standins import NATIVE, NoCompilerError, build_library, scratch
+    import rknn_standin
+    from standins import NoCompilerError, scratch
 
 __all__ = ["open_rknn", "rknn_library"]
-
-_FOLDER = "tests/vendor/rknn"
 
 
 def rknn_library() -> str:
     """The stand-in's library. EngineNotInstalledError where it cannot be built."""
-    sources = sorted((NATIVE / _FOLDER).glob("*.cpp"))
-    names = [f"{_FOLDER}/{path.name}" for path in sources if path.name != "runtime_1_5.cpp"]
     try:
-        return str(build_library("librknnrt.so", names, folder="rknn"))
+        return str(rknn_standin.library())
     except NoCompilerError as error:
         raise EngineNotInstalledError(str(error)) from None
 
@@ -34,7 +30,7 @@ def rknn_library() -> str:
 @functools.cache
 def _model() -> Path:
     path = scratch() / "tiny.rknn"
-    make_model.PRESETS["tiny"](None).save(path)
+    rknn_standin.write_model(path)
     return path
 
 
