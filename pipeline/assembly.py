@@ -135,8 +135,10 @@ class Assembly:
         self.captures[name] = capture
         return capture
 
-    def forget_camera(self, name: str) -> None:
-        """Drop what waits of a camera that ended, and its parts."""
+    def forget_camera(self, name: str, capture: Capture) -> None:
+        """Drop what waits of a camera that ended, and its parts, unless that was done already."""
+        if self.captures.get(name) is not capture:
+            return
         self._selector.remove(name)
         self._channels.pop(name).clear()
         self.captures.pop(name)

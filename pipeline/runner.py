@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import traceback
 from collections.abc import AsyncIterable
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
@@ -67,10 +68,11 @@ class Runner:
         self._parts: Assembly | None = None
         self._group: asyncio.TaskGroup | None = None
         self._cameras: dict[str, asyncio.Task[None]] = {}
-        self._ended_cameras = 0
+        self._adding: set[str] = set()
         self._error: BaseException | None = None
         self._raised = False
         self._cancelled = False
+        self._ending = False  # no camera can be added any more
         self._task: asyncio.Task[None] | None = None
         self._program: Channel[Result] | None = None
         self._current: Result | None = None
@@ -129,7 +131,8 @@ class Runner:
                     group.create_task(self._guard(stage), name=stage.name)
                 self._group = group
                 for name, capture in list(parts.captures.items()):
-                    self._start_camera(name, capture)
+                    if name not in self._adding:  # else it is started once it is open
+                        self._start_camera(name, capture)
             if self._program is not None:
                 await self._consumed.wait()  # its last results still borrow slots and frames
         except* asyncio.CancelledError:
@@ -137,12 +140,8 @@ class Runner:
         except* Exception as group_error:
             self._note(_first(group_error))
         finally:
-            self._group = None
-            closing = asyncio.create_task(self._close_parts(parts), name="pipeline-close")
-            while not closing.done():
-                # Closing is bounded by itself; a second cancel must not leave it half done.
-                with contextlib.suppress(asyncio.CancelledError):
-                    await asyncio.shield(closing)
+            self._group, self._ending = None, True
+            await self._close_parts(parts)
 
     async def _guard(self, stage: Stage) -> None:
         try:
@@ -150,17 +149,24 @@ class Runner:
         except asyncio.CancelledError:
             raise
         except BaseException as error:
+            self._ending = True
             self._note(error)  # the first one is what the user sees, not the order of the group
             raise
 
     async def _run_camera(self, name: str, capture: Capture) -> None:
-        await capture.run()
+        try:
+            await capture.run()
+        except BaseException:
+            self._ending = True
+            raise
         if capture.error is not None:
             # What came before it still becomes results, and other cameras go on.
             self._note(capture.error)
-        self._cameras.pop(name, None)
+        if self._cameras.get(name) is asyncio.current_task():  # else another has its name now
+            del self._cameras[name]
         if not self._cameras:
             assert self._parts is not None
+            self._ending = True
             self._parts.end_of_cameras()
 
     def _start_camera(self, name: str, capture: Capture) -> None:
@@ -169,8 +175,21 @@ class Runner:
         self._cameras[name] = task
 
     async def _close_parts(self, parts: Assembly) -> None:
-        timeout = _CANCEL_SECONDS if self._cancelled or self._error else _CLOSE_SECONDS
-        abandoned, errors = await parts.close(timeout)
+        if self._error is not None:
+            _forget_locals(self._error)
+        hurried = self._cancelled or self._error is not None
+        timeout = _CANCEL_SECONDS if hurried else _CLOSE_SECONDS
+        closing = asyncio.ensure_future(parts.close(timeout))
+        while not closing.done():
+            # Closing is bounded by itself; a second cancel must not leave it half done. The first
+            # one, be it that of a drain whose time is over, leaves it less time from now on.
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.shield(closing)
+            if self._cancelled and not hurried and not closing.done():
+                hurried = True
+                closing.cancel()
+                closing = asyncio.ensure_future(parts.close(_CANCEL_SECONDS))
+        abandoned, errors = closing.result()
         self.abandoned += abandoned
         for error in errors:
             self._note(error)
@@ -215,15 +234,18 @@ class Runner:
         if not self._opened.done():
             self.cancel()
             return
+        self._ending = True
         for capture in self._parts.captures.values():
             capture.stop()
+        if not self._parts.captures:  # all were removed before it began
+            self._parts.end_of_cameras()
         self._go.set()
 
     def cancel(self) -> None:
         """Drop what is in flight and close; returns at once. Legal in every state."""
         if self._task is None or self._parts is None or self._cancelled or self._task.done():
             return
-        self._cancelled = True
+        self._cancelled = self._ending = True
         for capture in self._parts.captures.values():
             capture.stop()
         self._task.cancel()
@@ -232,19 +254,28 @@ class Runner:
         """Take frames of another camera, too, while the pipeline runs.
 
         Its file or device is opened now, unless it may come later (``at_start: wait``).
-        SourceError when it cannot be opened, ConfigError when the name is taken.
+        SourceError when it cannot be opened, ConfigError when the name is taken, ClosedError
+        when the pipeline ends.
         """
         parts = self._running()
+        if self._ending or not self._opened.done():
+            raise ClosedError("pipeline: it ends or is not open yet, no camera can be added")
         if name in parts.captures:
             raise ConfigError(f"cameras.{name}: there is a camera of that name already")
         camera = wiring.camera_wiring(self.config, name, source)
         capture = parts.add_camera(camera, source)
+        self._adding.add(name)
         try:
             await capture.open()
+            if self._ending or parts.captures.get(name) is not capture:
+                raise ClosedError(f"cameras.{name}: it was removed while it was being added")
         except BaseException:
-            await capture.close(_CANCEL_SECONDS)
-            parts.forget_camera(name)
+            if not await capture.close(_CANCEL_SECONDS):
+                self.abandoned.append(capture.name)
+            parts.forget_camera(name, capture)
             raise
+        finally:
+            self._adding.discard(name)
         if self._group is not None:
             self._start_camera(name, capture)
 
@@ -252,6 +283,8 @@ class Runner:
         """Take no more frames of a camera; those that are with the engine still come through."""
         parts = self._running()
         capture = parts.captures.get(name)
+        if not self._opened.done():
+            raise ClosedError("pipeline: not open yet, no camera can be removed")
         if capture is None:
             raise ConfigError(f"cameras.{name}: there is no camera of that name")
         capture.stop()
@@ -263,8 +296,7 @@ class Runner:
                 await asyncio.wait({task}, timeout=_CANCEL_SECONDS)
         if not await capture.close(_CANCEL_SECONDS):
             self.abandoned.append(capture.name)
-        if name in parts.captures:
-            parts.forget_camera(name)
+        parts.forget_camera(name, capture)
 
     def events(self) -> EventStream:
         """What happened to cameras, engine and sinks so far, and will; for ``async for``.
@@ -369,3 +401,11 @@ def _first(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
+
+
+def _forget_locals(error: BaseException) -> None:
+    """Drop what an error's frames hold: views in there would keep slots and driver memory."""
+    following: BaseException | None = error
+    while following is not None:
+        traceback.clear_frames(following.__traceback__)
+        following = following.__context__

@@ -18,7 +18,8 @@ __all__ = ["Worker", "call_in_thread"]
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_Job = tuple[asyncio.Future[Any], Callable[[], Any]]
+# No closure: the traceback of an error would keep it, and with it the arguments.
+_Job = tuple[asyncio.Future[Any], Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 
 
 class Worker:
@@ -40,7 +41,7 @@ class Worker:
         if self._closing:
             raise RuntimeError(f"thread {self.name!r} is closing")
         future: asyncio.Future[T] = self._loop.create_future()
-        self._jobs.put((future, lambda: function(*args, **kwargs)))
+        self._jobs.put((future, function, args, kwargs))
         return future
 
     def end(self) -> None:
@@ -61,16 +62,17 @@ class Worker:
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
-            future, function = job
+            future, function, args, kwargs = job
             if future.cancelled():
                 continue
             outcome: tuple[asyncio.Future[Any], Any, BaseException | None]
             try:
-                outcome = (future, function(), None)
+                outcome = (future, function(*args, **kwargs), None)
             except BaseException as error:  # handed to whoever awaits the call
                 outcome = (future, None, error)
             self._post(_settle, *outcome)
-            del job, future, function, outcome  # borrowed views must not wait for the next call
+            # Borrowed views must not wait for the next call.
+            del job, future, function, args, kwargs, outcome
         self._post(_settle, self._ended, None, None)
 
     def _post(self, function: Callable[..., None], *args: Any) -> None:

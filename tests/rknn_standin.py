@@ -1,4 +1,7 @@
-"""The stand-in for librknnrt.so, for tests; ``standin.py`` beside its sources drives it."""
+"""The stand-in for librknnrt.so, for tests: its library, built where it is needed, and models.
+
+``standin.py`` beside its sources drives it.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,15 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import make_model
+from rknn_model import Model
+
 if TYPE_CHECKING:
     from tests.standins import NATIVE, build_library
 else:
     from standins import NATIVE, build_library
 
-__all__ = ["library"]
+__all__ = ["library", "write_model"]
 
 _FOLDER = "tests/vendor/rknn"
 
@@ -24,3 +30,10 @@ def library() -> Path:
     sources = [f"{_FOLDER}/{path.name}" for path in found if path.name != "runtime_1_5.cpp"]
     # Results are numpy's only where nothing is multiplied and added at once.
     return build_library("librknnrt.so", sources, folder="rknn", options=["-ffp-contract=off"])
+
+
+def write_model(path: Path, preset: str = "tiny") -> Model:
+    """Write one of the models that ``make_model`` has."""
+    model = make_model.PRESETS[preset](None)
+    model.save(path)
+    return model

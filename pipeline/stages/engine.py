@@ -17,6 +17,8 @@ __all__ = ["EngineRoom", "EngineSettings"]
 
 _log = logging.getLogger(__name__)
 
+# How long closing waits for runs that were given up: they had their time already.
+_HUNG_SECONDS = 1.0
 # A hung run keeps its executor, with the whole model, until the engine lets go.
 _MOST_HUNG = 3
 
@@ -186,7 +188,11 @@ class EngineRoom:
                 self._opening.add_done_callback(_look_at)
             elif self._opening.exception() is None and self._opening.result() not in pairs:
                 pairs.append(self._opening.result())
-        await asyncio.gather(*(executor.close(timeout) for executor, _ in pairs))
+        given_up = {executor for executor, _ in self._retired}
+        short = min(timeout, _HUNG_SECONDS)
+        await asyncio.gather(
+            *(executor.close(short if executor in given_up else timeout) for executor, _ in pairs)
+        )
         # Arrays of the program that are left keep memory, too, but nothing hangs then.
         if any(ring.running for _, ring in pairs):
             stuck.append("executor")

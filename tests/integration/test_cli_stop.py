@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -101,4 +102,63 @@ def test_a_signal_while_starting_is_not_lost(start: Callable[..., Process], tmp_
     finally:
         os.close(reader)
     assert process.returncode == 0, err
+    assert "Traceback" not in err
+
+
+LOST = """\
+cameras:
+  gone: {uri: "http://127.0.0.1:PORT/", reconnect: {initial_s: 3600, max_s: 3600}}
+  here: {uri: "synthetic:", width: 64, height: 48, fps: 50}
+model: {engine: simulated, input_shape: [1, 48, 64, 3]}
+sinks: [{kind: console}]
+"""
+RETRIED = """\
+source: {uri: "synthetic:", width: 64, height: 48}
+model: {engine: simulated, input_shape: [1, 48, 64, 3], options: {latency_ms: 2}}
+sinks: [{kind: jsonl, path: /dev/full, on_error: retry}]
+drain_seconds: 1
+"""
+
+
+def said(process: Process, what: str) -> str:
+    """What it says on stderr until ``what`` is said."""
+    assert process.stderr is not None
+    lines = ""
+    while what not in lines:
+        line = process.stderr.readline()
+        assert line, f"it ended without {what!r}: {lines}"
+        lines += line
+    return lines
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_lost_camera_is_not_waited_for(
+    start: Callable[..., Process], tmp_path: Path, number: signal.Signals
+) -> None:
+    with socket.socket() as nobody:  # the port is taken, and connecting to it refused
+        nobody.bind(("127.0.0.1", 0))
+        text = LOST.replace("PORT", str(nobody.getsockname()[1]))
+        process = start(text, "--summary", "s.json")
+        said(process, "gone: lost")
+        process.send_signal(number)
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == 0, err
+    assert "Traceback" not in err
+    told = json.loads((tmp_path / "s.json").read_text())
+    assert told["cameras"]["gone"]["state"] == "ended"
+    assert told["results"] + sum(told["dropped"].values()) == told["frames"]
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+def test_a_sink_that_is_tried_again_and_again_is_not_waited_for(
+    start: Callable[..., Process], signals: int
+) -> None:
+    process = start(RETRIED)
+    said(process, "jsonl-0: failed")
+    process.send_signal(signal.SIGTERM)
+    said(process, "stopping")
+    if signals == 2:
+        process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == (0 if signals == 1 else 1), err
     assert "Traceback" not in err

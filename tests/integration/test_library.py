@@ -263,6 +263,33 @@ async def test_cameras_come_and_go() -> None:
     assert pipeline.stats().cameras["extra"].state == "ended"
 
 
+async def test_no_camera_is_added_before_the_beginning_or_after_the_end() -> None:
+    from pipeline.sources import SourceSettings
+
+    extra = SourceSettings(uri="synthetic:?width=32&height=32&fps=200")
+    pipeline = Pipeline(simulated(5))
+    opening = asyncio.create_task(pipeline.open())
+    await asyncio.sleep(0)
+    with pytest.raises(ClosedError, match="not open yet"):
+        await pipeline.add_camera("extra", extra)
+    await opening
+    async with asyncio.timeout(30):
+        await pipeline.wait()
+    with pytest.raises(ClosedError, match="it ends"):
+        await pipeline.add_camera("extra", extra)
+    assert set(pipeline.stats().cameras) == {"camera"}
+
+
+async def test_it_ends_when_asked_though_its_only_camera_was_removed_before() -> None:
+    async with asyncio.timeout(30), Pipeline(simulated(5)) as pipeline:
+        await pipeline.remove_camera("camera")
+        running = asyncio.create_task(pipeline.wait())
+        await asyncio.sleep(0)
+        pipeline.stop()
+        await running
+    assert (pipeline.stats().frames, pipeline.abandoned) == (0, [])
+
+
 def test_blocking() -> None:
     stats = Pipeline(simulated(30)).run()
     assert stats.results == 30
