@@ -12,15 +12,15 @@ from typing import Any, NamedTuple, TypeVar
 
 from pipeline import graph as wiring
 from pipeline.assembly import Assembly
+from pipeline.cameras import Cameras
 from pipeline.channel import Channel, ChannelClosed
 from pipeline.clock import Clock, MonotonicClock
-from pipeline.errors import ClosedError, ConfigError
+from pipeline.errors import ClosedError
 from pipeline.events import EventStream
 from pipeline.results import Result
 from pipeline.settings import Config
 from pipeline.sources import SourceSettings
 from pipeline.stages.base import Stage
-from pipeline.stages.capture import Capture
 from pipeline.stages.outlet import Outlet
 from pipeline.stats import Recorder, Stats
 
@@ -66,13 +66,10 @@ class Runner:
         self._graph = wiring.build(config, live=live if frames is not None else None)
         self.recorder = Recorder()
         self._parts: Assembly | None = None
-        self._group: asyncio.TaskGroup | None = None
-        self._cameras: dict[str, asyncio.Task[None]] = {}
-        self._adding: set[str] = set()
+        self._cameras: Cameras | None = None
         self._error: BaseException | None = None
         self._raised = False
         self._cancelled = False
-        self._ending = False  # no camera can be added any more
         self._task: asyncio.Task[None] | None = None
         self._program: Channel[Result] | None = None
         self._current: Result | None = None
@@ -92,7 +89,9 @@ class Runner:
         for camera in self._graph.cameras:
             source = self.config.sources[camera.name]
             self._parts.add_camera(camera, source, self._frames)
-        self._task = asyncio.create_task(self._live_and_die(self._parts), name="pipeline")
+        self._cameras = Cameras(self.config, self._parts, self._note, self.abandoned)
+        living = self._live_and_die(self._parts, self._cameras)
+        self._task = asyncio.create_task(living, name="pipeline")
         waiting: set[asyncio.Future[None]] = {self._opened, self._task}
         try:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -121,7 +120,7 @@ class Runner:
         self.cancel()
         await self._ended()
 
-    async def _live_and_die(self, parts: Assembly) -> None:
+    async def _live_and_die(self, parts: Assembly, cameras: Cameras) -> None:
         try:
             await parts.open()
             self._opened.set_result(None)
@@ -129,10 +128,7 @@ class Runner:
             async with asyncio.TaskGroup() as group:
                 for stage in (parts.dispatch, parts.finish, *parts.sinks):
                     group.create_task(self._guard(stage), name=stage.name)
-                self._group = group
-                for name, capture in list(parts.captures.items()):
-                    if name not in self._adding:  # else it is started once it is open
-                        self._start_camera(name, capture)
+                cameras.start(group)
             if self._program is not None:
                 await self._consumed.wait()  # its last results still borrow slots and frames
         except* asyncio.CancelledError:
@@ -140,7 +136,7 @@ class Runner:
         except* Exception as group_error:
             self._note(_first(group_error))
         finally:
-            self._group, self._ending = None, True
+            cameras.end()
             await self._close_parts(parts)
 
     async def _guard(self, stage: Stage) -> None:
@@ -149,30 +145,10 @@ class Runner:
         except asyncio.CancelledError:
             raise
         except BaseException as error:
-            self._ending = True
+            if self._cameras is not None:
+                self._cameras.end()
             self._note(error)  # the first one is what the user sees, not the order of the group
             raise
-
-    async def _run_camera(self, name: str, capture: Capture) -> None:
-        try:
-            await capture.run()
-        except BaseException:
-            self._ending = True
-            raise
-        if capture.error is not None:
-            # What came before it still becomes results, and other cameras go on.
-            self._note(capture.error)
-        if self._cameras.get(name) is asyncio.current_task():  # else another has its name now
-            del self._cameras[name]
-        if not self._cameras:
-            assert self._parts is not None
-            self._ending = True
-            self._parts.end_of_cameras()
-
-    def _start_camera(self, name: str, capture: Capture) -> None:
-        assert self._group is not None
-        task = self._group.create_task(self._run_camera(name, capture), name=capture.name)
-        self._cameras[name] = task
 
     async def _close_parts(self, parts: Assembly) -> None:
         if self._error is not None:
@@ -210,14 +186,12 @@ class Runner:
         dropped, as ``cancel`` does. Legal in every state. For another task than the one in
         ``async for``, which must go on taking results; inside the loop use ``stop``.
         """
-        if self._task is None or self._parts is None:
+        if self._task is None or self._cameras is None:
             return
         limit = self.config.drain_seconds if deadline is None else deadline
         self.stop()
         # A camera that is stuck in a read must not use up the time of the frames in flight.
-        captures = list(self._parts.captures.values())
-        loop = asyncio.get_running_loop()
-        giving_up = [loop.call_later(min(1.0, limit / 2), each.give_up) for each in captures]
+        giving_up = self._cameras.give_up_after(min(1.0, limit / 2))
         try:
             done, _ = await asyncio.wait({self._task}, timeout=limit)
         finally:
@@ -229,25 +203,20 @@ class Runner:
 
     def stop(self) -> None:
         """Take no more frames; what is in flight still comes through. Returns at once."""
-        if self._task is None or self._parts is None:
+        if self._task is None or self._cameras is None:
             return
         if not self._opened.done():
             self.cancel()
             return
-        self._ending = True
-        for capture in self._parts.captures.values():
-            capture.stop()
-        if not self._parts.captures:  # all were removed before it began
-            self._parts.end_of_cameras()
+        self._cameras.stop()
         self._go.set()
 
     def cancel(self) -> None:
         """Drop what is in flight and close; returns at once. Legal in every state."""
-        if self._task is None or self._parts is None or self._cancelled or self._task.done():
+        if self._task is None or self._cameras is None or self._cancelled or self._task.done():
             return
-        self._cancelled = self._ending = True
-        for capture in self._parts.captures.values():
-            capture.stop()
+        self._cancelled = True
+        self._cameras.stop()
         self._task.cancel()
 
     async def add_camera(self, name: str, source: SourceSettings) -> None:
@@ -257,46 +226,14 @@ class Runner:
         SourceError when it cannot be opened, ConfigError when the name is taken, ClosedError
         when the pipeline ends.
         """
-        parts = self._running()
-        if self._ending or not self._opened.done():
-            raise ClosedError("pipeline: it ends or is not open yet, no camera can be added")
-        if name in parts.captures:
-            raise ConfigError(f"cameras.{name}: there is a camera of that name already")
-        camera = wiring.camera_wiring(self.config, name, source)
-        capture = parts.add_camera(camera, source)
-        self._adding.add(name)
-        try:
-            await capture.open()
-            if self._ending or parts.captures.get(name) is not capture:
-                raise ClosedError(f"cameras.{name}: it was removed while it was being added")
-        except BaseException:
-            if not await capture.close(_CANCEL_SECONDS):
-                self.abandoned.append(capture.name)
-            parts.forget_camera(name, capture)
-            raise
-        finally:
-            self._adding.discard(name)
-        if self._group is not None:
-            self._start_camera(name, capture)
+        await self._open_cameras().add(name, source)
 
     async def remove_camera(self, name: str) -> None:
-        """Take no more frames of a camera; those that are with the engine still come through."""
-        parts = self._running()
-        capture = parts.captures.get(name)
-        if not self._opened.done():
-            raise ClosedError("pipeline: not open yet, no camera can be removed")
-        if capture is None:
-            raise ConfigError(f"cameras.{name}: there is no camera of that name")
-        capture.stop()
-        task = self._cameras.get(name)
-        if task is not None:
-            done, _ = await asyncio.wait({task}, timeout=_CANCEL_SECONDS)
-            if not done:
-                capture.give_up()
-                await asyncio.wait({task}, timeout=_CANCEL_SECONDS)
-        if not await capture.close(_CANCEL_SECONDS):
-            self.abandoned.append(capture.name)
-        parts.forget_camera(name, capture)
+        """Take no more frames of a camera; those that are with the engine still come through.
+
+        The pipeline goes on, even without a camera, until ``stop``.
+        """
+        await self._open_cameras().remove(name)
 
     def events(self) -> EventStream:
         """What happened to cameras, engine and sinks so far, and will; for ``async for``.
@@ -370,6 +307,12 @@ class Runner:
         return self._current
 
     # Small parts of the above.
+
+    def _open_cameras(self) -> Cameras:
+        self._running()
+        if self._cameras is None or not self._opened.done():
+            raise ClosedError("pipeline: not open yet, so cameras can neither come nor go")
+        return self._cameras
 
     def _running(self) -> Assembly:
         if self._task is None or self._parts is None:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import faulthandler
+import gc
 import os
-import re
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.usage import resources
+else:
+    from usage import resources
 
 Until = Callable[[Callable[[], bool]], Awaitable[None]]
 
@@ -81,6 +85,7 @@ def no_leak(_warm: None) -> Iterator[None]:
     yield
     deadline = time.monotonic() + 30
     while (leaked := resources() - before) and time.monotonic() < deadline:
+        gc.collect()  # what only a cycle of a traceback and its frames keeps is no leak
         time.sleep(0.01)  # a thread that was left behind may be about to end
     assert not leaked
 
@@ -89,30 +94,3 @@ def no_leak(_warm: None) -> Iterator[None]:
 def held_by_process() -> Callable[[], Counter[str]]:
     """``held_by_process()`` counts the threads and descriptors of now."""
     return resources
-
-
-def resources() -> Counter[str]:
-    """Threads by name, and what the open descriptors are of, without numbers of their own."""
-    threads = (_read(Path("/proc/self/task") / task / "comm") for task in _list("task"))
-    files = (_link(Path("/proc/self/fd") / number) for number in _list("fd"))
-    found = Counter([*(f"thread {name}" for name in threads), *files])
-    del found[""], found["thread "]
-    return found
-
-
-def _list(folder: str) -> list[str]:
-    return os.listdir(f"/proc/self/{folder}")
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:  # it has just ended
-        return ""
-
-
-def _link(path: Path) -> str:
-    try:
-        return re.sub(r"\d+", "", os.readlink(path))
-    except OSError:
-        return ""

@@ -26,6 +26,7 @@ FLOORS = (
     ("channel", "selector", "stats", "stages"),
     ("settings", "graph"),
     ("assembly",),
+    ("cameras",),
     ("runner",),
     ("problems", "yamlfile", "config", "plan"),
     ("pipeline",),

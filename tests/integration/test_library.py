@@ -290,6 +290,24 @@ async def test_it_ends_when_asked_though_its_only_camera_was_removed_before() ->
     assert (pipeline.stats().frames, pipeline.abandoned) == (0, [])
 
 
+async def test_the_last_camera_may_go_before_another_comes() -> None:
+    uri = "synthetic:?width=64&height=48&fps=200"
+    config = {"cameras": {"first": {"uri": uri}}, "model": simulated()["model"]}
+    seen: list[str] = []
+    async with asyncio.timeout(60), Pipeline(config) as pipeline:
+        async for result in pipeline:
+            if result.camera not in seen:
+                seen.append(result.camera)
+                if result.camera == "first":
+                    await pipeline.remove_camera("first")
+                    await pipeline.add_camera("second", {"uri": uri})
+                else:
+                    pipeline.stop()
+    assert seen == ["first", "second"]
+    stats = pipeline.stats()
+    assert stats.frames == stats.results + sum(stats.dropped.values())
+
+
 def test_blocking() -> None:
     stats = Pipeline(simulated(30)).run()
     assert stats.results == 30

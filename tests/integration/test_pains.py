@@ -44,15 +44,16 @@ from pipeline.sources.synthetic import synthetic_frame
 
 if TYPE_CHECKING:
     from tests import nnrt_standin, rknn_standin
-    from tests.conftest import Until, resources
+    from tests.conftest import Until
     from tests.servers import MjpegServer, read_number
     from tests.standins import NoCompilerError
+    from tests.usage import resources
 else:
     import nnrt_standin
     import rknn_standin
-    from conftest import resources
     from servers import MjpegServer, read_number
     from standins import NoCompilerError
+    from usage import resources
 
 pytestmark = pytest.mark.usefixtures("no_leak")
 
@@ -168,7 +169,7 @@ async def test_a_frozen_picture_is_noticed_and_its_camera_opened_again(until: Un
             before = results(pipe, "camera")
             await until(lambda: results(pipe, "camera") > before + 25)
             assert pipe.health().ok
-    assert pipe.stats().dropped["stale"] >= 2
+    assert pipe.stats().dropped["frozen"] >= 2
     assert all_accounted_for(pipe)
 
 

@@ -28,11 +28,11 @@ from pipeline.frame import FrameFormat, Image
 from pipeline.sources import SourceSettings, make_reader
 
 if TYPE_CHECKING:
-    from tests.conftest import resources
     from tests.servers import MjpegServer
+    from tests.usage import resources
 else:
-    from conftest import resources
     from servers import MjpegServer
+    from usage import resources
 
 SEQUENCES, AT_ONCE = 200, 10  # several at once, as most of their time is waiting for the stuck
 MARGIN = 3.5  # seconds that closing may take when parts are stuck
