@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from collections import Counter
+
     from tests.usage import resources
 else:
     from usage import resources
