@@ -61,14 +61,7 @@ class CameraReader(CaptureReader):
 
     def grab(self) -> int | None:
         """Wait for the next frame; SourceError when none comes any more."""
-        capture = self._opened()
-        if self._stop.is_set():
-            return None
-        if capture.grab():
-            return self._clock.now()
-        if self._stop.is_set():
-            return None
-        raise SourceError(f"{self._where}: no frame comes any more (unplugged, busy or hung)")
+        return self._grab_live(self._clock, "no frame comes any more (unplugged, busy or hung)")
 
     def _check_device(self) -> None:
         try:

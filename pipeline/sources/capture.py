@@ -11,6 +11,7 @@ from typing import cast
 import cv2
 import numpy as np
 
+from pipeline.clock import Clock
 from pipeline.errors import FormatChangedError, SourceError
 from pipeline.frame import FrameFormat, Image
 from pipeline.videoio import error_line, mute_ffmpeg, quiet_opencv, unmute_ffmpeg
@@ -143,6 +144,17 @@ class CaptureReader:
         if self._capture is not None:
             self._capture.close()
             self._capture = None
+
+    def _grab_live(self, clock: Clock, lost: str) -> int | None:
+        """Wait for the next picture; when there is none any more, SourceError with ``lost``."""
+        capture = self._opened()
+        if self._stop.is_set():
+            return None
+        if capture.grab():
+            return clock.now()
+        if self._stop.is_set():
+            return None
+        raise SourceError(f"{self._where}: {lost}")
 
     def _opened(self) -> Capture:
         if self._capture is None:

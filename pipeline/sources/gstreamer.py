@@ -59,11 +59,5 @@ class GstreamerReader(CaptureReader):
 
     def grab(self) -> int | None:
         """Wait for the next picture; SourceError when none comes any more."""
-        capture = self._opened()
-        if self._stop.is_set():
-            return None
-        if capture.grab():
-            return self._clock.now()
-        if self._stop.is_set():
-            return None
-        raise SourceError(f"{self._where}: it ended, or no picture came for {self._seconds:g} s")
+        lost = f"it ended, or no picture came for {self._seconds:g} s"
+        return self._grab_live(self._clock, lost)
