@@ -48,7 +48,17 @@ FELLOWS: dict[str, set[str]] = {
 }
 # What the modules of a folder share; other modules there do not know one another.
 SHARED = {
-    "sources": {"settings", "capture", "pace", "containers", "pictures", "jpeg", "web"},
+    "sources": {
+        "settings",
+        "capture",
+        "pace",
+        "containers",
+        "pictures",
+        "jpeg",
+        "web",
+        "link",
+        "knock",
+    },
     "sinks": {"encoder", "settings", "target"},
     "postprocess": {"settings"},
     "backends": {"settings", "image", "library"},

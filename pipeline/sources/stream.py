@@ -16,6 +16,7 @@ from pipeline.clock import Clock
 from pipeline.errors import SourceError
 from pipeline.frame import FrameFormat, Image
 from pipeline.locate import redact
+from pipeline.sources.knock import Knock
 from pipeline.sources.pictures import BgrWriter, Damage, strict_decoder
 from pipeline.sources.settings import SourceSettings
 
@@ -53,6 +54,8 @@ class StreamReader:
         self._read_seconds = settings.read_timeout_s
         self._is_rtsp = self._url.lower().startswith(("rtsp://", "rtsps://"))
         self._stop = threading.Event()
+        # Only where FFmpeg's own deadline cannot be heard; rtsps would need a handshake.
+        self._knock = Knock(self._url) if self._url.lower().startswith("rtsp://") else None
         self._container: InputContainer | None = None
         self._stream: VideoStream | None = None
         self._packets: Iterator[Packet[VideoStream]] | None = None
@@ -67,7 +70,9 @@ class StreamReader:
     def open(self) -> FrameFormat:
         """Connect. SourceError when nothing answers in time or no video comes."""
         deadline = time.monotonic() + self._open_seconds
-        failure = self._connect()
+        failure = None if self._knock is None else self._knock.ask(self._open_seconds)
+        if failure is None:
+            failure = self._connect()
         if failure is None:
             stream = self._opened()[1]
             strict_decoder(stream.codec_context)
@@ -117,6 +122,8 @@ class StreamReader:
     def interrupt(self) -> None:
         """Make ``grab`` return None from now on; see the class for how soon."""
         self._stop.set()
+        if self._knock is not None:
+            self._knock.interrupt()
 
     def close(self) -> None:
         """Disconnect. Only where ``grab`` is called: it must not be in a read."""

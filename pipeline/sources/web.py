@@ -8,14 +8,13 @@ import io
 import re
 import socket
 import ssl
-import threading
 import time
 import urllib.request
-from contextlib import suppress
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
 
 from pipeline.errors import SourceError
+from pipeline.sources.link import Link
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -58,9 +57,7 @@ class WebStream:
     def __init__(self, url: str, where: str) -> None:
         self._url = url
         self._where = where
-        self._lock = threading.Lock()
-        self._stopped = False
-        self._link: socket.socket | None = None
+        self._link = Link()
         self._wire: _Wire | None = None
         self._answer: http.client.HTTPResponse | None = None
         self.content_type = ""
@@ -86,28 +83,20 @@ class WebStream:
             failure = "nothing came in time"
         except (OSError, ValueError, http.client.HTTPException):
             failure = "the connection broke"
-        if self._stopped:
+        if self._link.interrupted:
             return b""
         raise SourceError(f"{self._where}: {failure}")
 
     def interrupt(self) -> None:
         """Make what waits end at once, and all that follows. From any thread, at any time."""
-        with self._lock:
-            self._stopped = True
-            if self._link is not None:
-                with suppress(OSError):
-                    # Not the method of an SSL socket, which would pull its state away.
-                    socket.socket.shutdown(self._link, socket.SHUT_RDWR)
+        self._link.interrupt()
 
     def close(self) -> None:
         """Disconnect; only where ``read`` is called."""
-        with self._lock:
-            link, self._link = self._link, None
         if self._answer is not None:
             self._answer.close()
         self._answer = self._wire = None
-        if link is not None:
-            link.close()
+        self._link.close()
 
     def _open(self, seconds: float) -> str | None:
         """Why it failed; None when the answer's body follows."""
@@ -145,14 +134,14 @@ class WebStream:
     def _ask(
         self, url: SplitResult, secret: str, deadline: float
     ) -> tuple[int, http.client.HTTPMessage]:
-        wire = self._wire = _Wire(self._connect(url, deadline))
+        link = self._connect(url, deadline)
+        wire = self._wire = _Wire(link)
         wire.deadline = deadline
-        assert self._link is not None
         host = url.netloc.rpartition("@")[2]
         lines = [f"GET {_target(url)} HTTP/1.1", f"Host: {host}", "Accept: */*"]
         lines += ["Connection: close", "User-Agent: npu-pipeline"]
         lines += [f"Authorization: {secret}"] if secret else []
-        self._link.sendall("\r\n".join([*lines, "", ""]).encode("latin-1", "replace"))
+        link.sendall("\r\n".join([*lines, "", ""]).encode("latin-1", "replace"))
         self._answer = http.client.HTTPResponse(wire, method="GET")  # type: ignore[arg-type]
         self._answer.begin()
         return self._answer.status, self._answer.headers
@@ -161,30 +150,8 @@ class WebStream:
         if url.scheme not in ("http", "https") or not url.hostname:
             raise ValueError
         port = url.port or (443 if url.scheme == "https" else 80)
-        failure: OSError = TimeoutError()
-        for family, kind, proto, _, address in socket.getaddrinfo(
-            url.hostname, port, type=socket.SOCK_STREAM
-        ):
-            link = self._keep(socket.socket(family, kind, proto))
-            try:
-                link.settimeout(max(0.001, deadline - time.monotonic()))
-                link.connect(address)
-                if url.scheme == "https":
-                    context = ssl.create_default_context()
-                    link = self._keep(context.wrap_socket(link, server_hostname=url.hostname))
-                return link
-            except OSError as error:
-                failure = error
-                link.close()
-        raise failure
-
-    def _keep(self, link: socket.socket) -> socket.socket:
-        """Let ``interrupt`` reach this socket."""
-        with self._lock:
-            self._link = link
-            if self._stopped:
-                raise TimeoutError
-        return link
+        tls = ssl.create_default_context() if url.scheme == "https" else None
+        return self._link.connect(url.hostname, port, deadline, tls)
 
 
 def _target(url: SplitResult) -> str:

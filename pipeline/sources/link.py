@@ -1,0 +1,68 @@
+"""A TCP connection with deadlines that another thread can break off at any time."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+import time
+from contextlib import suppress
+
+__all__ = ["Link"]
+
+
+class Link:
+    """One connection after another; none any more after ``interrupt``."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._socket: socket.socket | None = None
+        self.interrupted = False
+
+    def connect(
+        self, host: str, port: int, deadline: float, tls: ssl.SSLContext | None = None
+    ) -> socket.socket:
+        """Connect by ``deadline`` (``time.monotonic``). OSError when that fails.
+
+        TimeoutError when it takes longer or is interrupted.
+        """
+        failure: OSError = TimeoutError()
+        for family, kind, proto, _, address in socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM
+        ):
+            made = self._keep(socket.socket(family, kind, proto))
+            try:
+                made.settimeout(max(0.001, deadline - time.monotonic()))
+                made.connect(address)
+                if tls is not None:
+                    made = self._keep(tls.wrap_socket(made, server_hostname=host))
+                return made
+            except OSError as error:
+                failure = error
+                made.close()
+        raise failure
+
+    def interrupt(self) -> None:
+        """Make what waits end at once, and all that follows. From any thread."""
+        with self._lock:
+            self.interrupted = True
+            if self._socket is not None:
+                with suppress(OSError):
+                    # Not the method of an SSL socket, which would pull its state away.
+                    socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Disconnect; only where it is read."""
+        with self._lock:
+            made, self._socket = self._socket, None
+        if made is not None:
+            made.close()
+
+    def _keep(self, made: socket.socket) -> socket.socket:
+        """Let ``interrupt`` reach this socket."""
+        with self._lock:
+            if not self.interrupted:
+                self._socket = made
+                return made
+        made.close()
+        raise TimeoutError
