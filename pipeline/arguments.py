@@ -103,7 +103,9 @@ def _parser(command: str) -> argparse.ArgumentParser:
 
 
 def _add_run_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--frames", type=_positive, metavar="N", help="end after N frames")
+    parser.add_argument(
+        "--frames", type=_positive, metavar="N", help="end after N frames, of each camera"
+    )
     parser.add_argument(
         "--jsonl", metavar="FILE", help="write results to FILE, too, one JSON object a line"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import logging
 from collections.abc import AsyncIterable, Callable, Iterator
 from typing import Any
 
@@ -45,6 +46,10 @@ from pipeline.stats import Recorder
 from pipeline.worker import call_in_thread
 
 __all__ = ["Assembly"]
+
+_log = logging.getLogger(__name__)
+
+_NEWS_SECONDS = 10.0
 
 
 class Assembly:
@@ -198,8 +203,17 @@ class Assembly:
 
     def drop_result(self, receiver: str, result: Result, cause: str) -> None:
         """Count a result that a receiver could not take."""
-        self.recorder.lost(receiver)
+        self._lost(receiver)
         result.release()
+
+    def _lost(self, receiver: str) -> None:
+        """Count a result that a receiver did not get, and say so if that is news."""
+        before = self.recorder.lost_s.get(receiver, -_NEWS_SECONDS)
+        self.recorder.lost(receiver)
+        known = receiver == "program" or self.recorder.states.get(receiver) == "failed"
+        if not known and self.recorder.lost_s[receiver] - before >= _NEWS_SECONDS:
+            extra = {"source": receiver}
+            _log.warning("%s: too slow, results are left out", receiver, extra=extra)
 
     def _make_sinks(self) -> None:
         for settings, sink in zip(self.config.sinks, self.graph.sinks, strict=True):
@@ -211,7 +225,7 @@ class Assembly:
                     f"sink-{sink.name}",
                     make_sink(settings),
                     channel,
-                    functools.partial(self.recorder.lost, sink.name),
+                    functools.partial(self._lost, sink.name),
                     on_error=settings.on_error,
                     say=self._saying(sink.name),
                 )
@@ -221,7 +235,7 @@ class Assembly:
             outlet = Outlet(
                 channel,
                 needs_image=sink.needs_image,
-                lost=functools.partial(self.recorder.lost, sink.name),
+                lost=functools.partial(self._lost, sink.name),
                 spares=spares,
             )
             self.outlets.append(outlet)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from pipeline import graph as wiring
 from pipeline.assembly import Assembly
-from pipeline.errors import ClosedError, ConfigError
+from pipeline.errors import ClosedError, ConfigError, SourceError
 from pipeline.settings import Config
 from pipeline.sources import SourceSettings
 from pipeline.stages.capture import Capture
@@ -125,7 +125,8 @@ class Cameras:
             raise
         if capture.error is not None:
             # What came before it still becomes results, and other cameras go on.
-            self._note(capture.error)
+            named = len(self._config.cameras) > 0
+            self._note(SourceError(f"camera {name}: {capture.error}") if named else capture.error)
         if self._tasks.get(name) is asyncio.current_task():  # else it was removed
             del self._tasks[name]
             if not self._tasks:

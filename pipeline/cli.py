@@ -145,10 +145,10 @@ def _run(arguments: Arguments) -> int:
         code = _finish(pipeline, arguments, failure, requests.count)
         if pipeline.abandoned:
             # Threads that hang would keep the interpreter from ending.
-            _terminal.say(
-                f"error: did not stop in time and was left behind: {', '.join(pipeline.abandoned)}"
-            )
-            code = code or _code_of_abandoned(pipeline.abandoned)
+            hanging = _code_of_abandoned(pipeline.abandoned)
+            mark = "error: did not stop in time and" if hanging else "what hung before"
+            _terminal.say(f"{mark} was left behind: {', '.join(pipeline.abandoned)}")
+            code = code or hanging
             with suppress(OSError, ValueError):
                 sys.stdout.flush()
             os._exit(code)
@@ -167,8 +167,8 @@ def _refuse_overwriting(summary_path: str, config_path: str, config: Config) -> 
 
 
 def _code_of_abandoned(names: Sequence[str]) -> int:
-    """Exit code by what hung first: source, engine or sink."""
-    kinds = {"capture": 3, "executor": 4, "open": 4, "sink": 5}
+    """Exit code by what hung first: source, engine or sink; 0 for an engine replaced long ago."""
+    kinds = {"capture": 3, "executor": 4, "open": 4, "sink": 5, "replaced": 0}
     return next((kinds[kind] for name in names if (kind := name.split("-")[0]) in kinds), 1)
 
 

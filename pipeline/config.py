@@ -102,11 +102,14 @@ def _strictly(model: type[_Model], data: Mapping[str, Any]) -> _Model:
 def _check_source(config: Config) -> list[Problem]:
     from pipeline.sources import make_reader  # for OpenCV, where the source needs it
 
-    for source in config.sources.values():
+    for name, source in config.sources.items():
         try:
             make_reader(source, MonotonicClock())
         except ConfigError as error:
-            return [Problem((), str(error))]  # it begins with the place
+            text = str(error)  # it begins with the place of the only source
+            if config.cameras and text.startswith("source."):
+                text = f"cameras.{name}." + text.removeprefix("source.")
+            return [Problem((), text)]
     return []
 
 

@@ -129,7 +129,7 @@ class _Collector:
             "pipeline_dropped", "Frames dropped", labels=["camera", "cause"]
         )
         lost = CounterMetricFamily(
-            "pipeline_reconnects", "Times that it was lost", labels=["camera"]
+            "pipeline_reconnects", "Times that it came back", labels=["camera"]
         )
         live = GaugeMetricFamily("pipeline_camera_live", "1 while frames come", labels=["camera"])
         age = HistogramMetricFamily(
@@ -164,6 +164,15 @@ class _Collector:
         )
         for receiver, number in stats.undelivered.items():
             undelivered.add_metric([receiver], number)
+        events = CounterMetricFamily(
+            "pipeline_events",
+            "Times that a camera, the engine or a sink came into a state",
+            labels=["source", "state"],
+        )
+        for source, states in stats.events.items():
+            for state, number in states.items():
+                events.add_metric([source, state], number)
+        yield events
         yield stages
         yield slots
         yield undelivered

@@ -23,7 +23,7 @@ _REFERENCE = re.compile(r"\$(?:(?P<escape>\$\{)|\{(?P<name>[A-Za-z_]\w*)(?P<or>:
 # When in doubt a host is hidden too: passwords with an unescaped @, /, ? or # do occur.
 _USERINFO = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)(?:[^\s/?#@:]*:\S*|[^\s/?#]*)@")
 _BARE_USERINFO = re.compile(r"[^\s/@:'\"=*]+:[^\s/@]+@")  # of a URI whose scheme is misspelt
-_SECRET_NAME = r"(?:token|passw(?:or)?d|passphrase|pass|pwd|psw|secret|key|auth|credential|sig)"
+_SECRET_NAME = r"(?:token|pas|pw|psw|secret|key|auth|cred|sig|login|usr|user)"
 _PARAMETER = re.compile(
     rf"(?P<name>[?&;#][\w.%\[\]-]*{_SECRET_NAME}[\w.%\[\]-]*=)[^&;#\s'\"]+", re.IGNORECASE
 )

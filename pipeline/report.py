@@ -75,6 +75,7 @@ def status(stats: Stats) -> str:
         f"{stats.results} results  {_shown(stats.fps)} fps  "
         f"age p50 {_shown(age.p50)} p99 {_shown(age.p99)} ms  "
         f"dropped {_counts(stats.dropped)}  slots {used}/{stats.depth}"
+        + (f"  undelivered {_counts(stats.undelivered)}" if any(stats.undelivered.values()) else "")
         + (f"  {', '.join(missing)}" if missing else "")
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import time
 import traceback
 from collections.abc import AsyncIterable
 from types import TracebackType
@@ -39,6 +40,7 @@ class Health(NamedTuple):
 # How long a stage may take to close: flushing a file after the last result, or when cancelled.
 _CLOSE_SECONDS = 5.0
 _CANCEL_SECONDS = 1.0
+_LATELY = 5.0  # seconds for which a sink that missed a result counts as too slow
 
 
 class Runner:
@@ -244,17 +246,21 @@ class Runner:
 
     def health(self) -> Health:
         """Whether frames come from every camera and the engine turns them into results."""
-        if self._error is not None:
-            return Health(False, (str(self._error),))
         if self._parts is None or not self._opened.done():
             return Health(False, ("not open yet",))
-        problems = [
+        problems = [] if self._error is None else [str(self._error)]
+        problems += [
             f"camera {name}: {camera.state}"
             for name, camera in self.recorder.cameras.items()
             if camera.state in ("connecting", "stale", "lost")
         ]
         if not self._parts.engine.ready:
             problems.append("engine: being opened anew")
+        for name in [sink.name for sink in self._graph.sinks]:
+            if self.recorder.states.get(name) == "failed":
+                problems.append(f"sink {name}: failed")
+            elif time.monotonic() - self.recorder.lost_s.get(name, -_LATELY) < _LATELY:
+                problems.append(f"sink {name}: too slow, results are left out")
         return Health(not problems, tuple(problems))
 
     def stats(self) -> Stats:

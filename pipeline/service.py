@@ -66,10 +66,12 @@ async def log_events(events: EventStream) -> None:
     troubled = set()
     async for event in events:
         level = logging.DEBUG
-        if event.state in _TROUBLE:
+        if event.state in _TROUBLE or (event.state == "ended" and event.reason):
             level = logging.WARNING
             troubled.add(event.source)
-        elif event.state in ("live", "reopened") and event.source in troubled:
+        elif event.state in ("live", "reopened") and (
+            event.source in troubled or event.reason.startswith("now ")
+        ):
             level = logging.INFO
             troubled.discard(event.source)
         reason = f": {event.reason}" if event.reason else ""

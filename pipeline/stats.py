@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -194,6 +195,8 @@ class Recorder:
     cameras: dict[str, CameraRecorder] = field(default_factory=dict)
     undelivered: Counter[str] = field(default_factory=Counter)
     events: dict[str, Counter[str]] = field(default_factory=dict)
+    states: dict[str, str] = field(default_factory=dict)  # the last one of each
+    lost_s: dict[str, float] = field(default_factory=dict)  # when a receiver last missed a result
 
     def camera(self, name: str) -> CameraRecorder:
         """The recorder of a camera; one that was removed and added again goes on counting."""
@@ -202,12 +205,14 @@ class Recorder:
     def event(self, source: str, state: str) -> None:
         """A camera, the engine or a sink came into this state."""
         self.events.setdefault(source, Counter())[state] += 1
+        self.states[source] = state
         if source in self.cameras:
             self.cameras[source].state = state
 
     def lost(self, receiver: str) -> None:
         """A receiver took a result and may not have written it."""
         self.undelivered[receiver] += 1
+        self.lost_s[receiver] = time.monotonic()
 
     def totals(self) -> dict[str, Any]:
         """The fields of ``Stats`` that are sums over the cameras."""

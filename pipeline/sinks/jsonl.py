@@ -58,15 +58,24 @@ class JsonlSink:
     def __init__(self, settings: JsonlSettings) -> None:
         self._path = settings.path
         self._digest = settings.digest
+        self._opened = False
         self._file = -1
         self._good = 0
 
     def open(self, stream: StreamInfo) -> None:
-        """Make the file. SinkError when it is a folder or cannot be written."""
+        """Make the file. SinkError when it is a folder or cannot be written.
+
+        A named pipe is opened with the first result, as that waits for a reader.
+        """
         make_parent("jsonl", self._path)
+        self._opened = True
         with contextlib.suppress(OSError):
             if stat.S_ISFIFO(os.stat(self._path).st_mode):
                 _log.warning("jsonl: %s: waiting until something reads this pipe", self._path)
+                return
+        self._start()
+
+    def _start(self) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         try:
             self._file = os.open(self._path, flags, 0o666)
@@ -76,8 +85,10 @@ class JsonlSink:
 
     def write(self, result: Result) -> None:
         """Append one line; SinkError when the disk is full or the reader has gone."""
-        if self._file < 0:
+        if not self._opened:
             raise SinkError(f"jsonl: {self._path}: not open")
+        if self._file < 0:
+            self._start()
         line = (
             json.dumps(
                 record(result, self._digest), allow_nan=False, separators=(",", ":")
@@ -95,7 +106,7 @@ class JsonlSink:
 
     def close(self) -> None:
         """Close the file; SinkError when the system could not keep what was written."""
-        file, self._file = self._file, -1
+        file, self._file, self._opened = self._file, -1, False
         if file >= 0:
             try:
                 os.close(file)

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import AsyncIterable
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
 
 from pipeline.errors import ConfigError, SourceError, optional
 from pipeline.locate import is_url
@@ -66,6 +67,10 @@ def overflow_of(settings: SourceSettings, live: bool) -> Overflow:
     return "latest" if live or settings.realtime else "block"
 
 
+_NEED_HOST = ("rtsp", "rtsps", "http", "https", "rtmp", "rtmps")
+_SCHEMES = (*_NEED_HOST, "srt", "udp", "tcp", "rtp")
+
+
 # Each imports its module when it is wanted: OpenCV and PyAV are not needed for synthetic frames.
 
 
@@ -93,7 +98,23 @@ def _images(settings: SourceSettings, clock: Clock) -> Reader:
     return ImagesReader(settings, clock)
 
 
+def _check_url(uri: str) -> None:
+    """ConfigError for what no attempt to open it again would mend."""
+    parts = urlsplit(uri)
+    scheme = parts.scheme.lower()
+    if scheme not in (*_SCHEMES, "package"):  # whose own error names the package
+        known = ", ".join(f"{each}://" for each in _SCHEMES)
+        raise ConfigError(f"source.uri: {scheme}:// is not known; known are {known}")
+    try:
+        _ = parts.port
+    except ValueError:
+        raise ConfigError("source.uri: the port is no number from 0 to 65535") from None
+    if scheme in _NEED_HOST and not parts.hostname:
+        raise ConfigError(f"source.uri: {scheme}:// needs a host")
+
+
 def _stream(settings: SourceSettings, clock: Clock) -> Reader:
+    _check_url(str(settings.uri))
     with optional("av", "streams", SourceError):
         from pipeline.sources.stream import StreamReader
 

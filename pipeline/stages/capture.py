@@ -158,6 +158,8 @@ class Capture:
             self.name, self._make_reader(), self._clock, sampled=settings.stale_s > 0
         )
         found = await connection.open(settings.open_s if settings.live else None)
+        if self._format is not None:
+            self._recorder.reconnects += 1
         self._use(found)
         self._sample = b""
         self._say("live", f"{found.width}x{found.height}")
@@ -181,7 +183,6 @@ class Capture:
         if backoff.attempts is not None and attempt > backoff.attempts:
             self.error = SourceError(f"{reason} (given up after {backoff.attempts} attempts)")
             return False
-        self._recorder.reconnects += 1
         self._say("lost", reason)
         pause = backoff.pause(attempt)
         while True:

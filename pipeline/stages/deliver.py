@@ -16,6 +16,8 @@ from pipeline.stages.base import Stage
 
 __all__ = ["Deliver"]
 
+_LAST_SECONDS = 5.0
+
 
 class Deliver(Stage):
     """Writes results to a sink, on the sink's own thread, until no result is left.
@@ -66,11 +68,12 @@ class Deliver(Stage):
         except SinkError as error:
             if self._on_error != "disable":
                 raise
-            self._say("failed", str(error))
+            self._say("failed", f"{error}; this sink is left out from now on")
             self._results.clear()  # those that come from now on find it closed
 
     async def _write(self, result: Result) -> None:
         attempt = 0
+        ended: float | None = None  # since when there are no more results to come
         while True:
             try:
                 await self._call(self._sink.write, result)
@@ -79,8 +82,17 @@ class Deliver(Stage):
                     raise
                 attempt += 1
                 if attempt == 1:
-                    self._say("failed", str(error))
-                await asyncio.sleep(self._backoff.pause(attempt))
+                    self._say("failed", f"{error}; tried again until it can be")
+                loop = asyncio.get_running_loop()
+                # At the end nothing else is waited for, so there is an end to this, too.
+                if not self._results.closed:
+                    ended = None
+                elif ended is None:
+                    ended = loop.time()
+                elif loop.time() - ended > _LAST_SECONDS:
+                    raise
+                pause = self._backoff.pause(attempt)
+                await asyncio.sleep(pause if ended is None else min(pause, 0.5))
                 continue
             if attempt:
                 self._say("reopened", "")

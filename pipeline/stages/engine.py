@@ -194,8 +194,10 @@ class EngineRoom:
             *(executor.close(short if executor in given_up else timeout) for executor, _ in pairs)
         )
         # Arrays of the program that are left keep memory, too, but nothing hangs then.
-        if any(ring.running for _, ring in pairs):
+        if self.ring is not None and self.ring.running:
             stuck.append("executor")
+        if any(ring.running for _, ring in self._retired if ring is not self.ring):
+            stuck.append("replaced-executor")
         return stuck
 
 

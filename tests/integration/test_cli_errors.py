@@ -408,3 +408,15 @@ def test_the_configuration_is_not_overwritten(
     (tmp_path / "link.yaml").symlink_to(tmp_path / "camera.yaml")
     run("camera.yaml", option, name, config=SIMULATED).failed(2, "would overwrite")
     assert (tmp_path / "camera.yaml").read_text() == SIMULATED
+
+
+@pytest.mark.parametrize(
+    ("uri", "place"),
+    [
+        ("ftp2://x/y", "source.uri: ftp2:// is not known; known are rtsp://"),
+        ("rtsp://", "source.uri: rtsp:// needs a host"),
+        ("http://h:99999/x", "source.uri: the port is no number from 0 to 65535"),
+    ],
+)
+def test_a_url_that_can_never_be_opened_is_not_tried(run: Run, uri: str, place: str) -> None:
+    run("camera.yaml", "--set", f"source.uri={uri}", config=SIMULATED).failed(2, place)

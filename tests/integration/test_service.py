@@ -105,7 +105,7 @@ def test_health_and_metrics_tell_each_camera(tmp_path: Path) -> None:
     with service(tmp_path, CONFIG, "--health", "0") as running:
         base = running.line(r"health: (http://127\.0\.0\.1:\d+)/healthz").group(1)
         until(lambda: metrics(base).get(("pipeline_results_total", "front"), 0) >= 20)
-        until(lambda: metrics(base).get(("pipeline_reconnects_total", "gone"), 0) >= 2)
+        until(lambda: metrics(base).get(("pipeline_events_total", "gone", "lost"), 0) >= 2)
         status, body = get(f"{base}/healthz")
         told = json.loads(body)
         assert (status, told["ok"]) == (503, False)
@@ -179,6 +179,6 @@ def test_every_line_is_json_when_asked_for(tmp_path: Path) -> None:
 def test_a_camera_that_is_lost_for_hours_does_not_fill_the_log(tmp_path: Path) -> None:
     with service(tmp_path, CONFIG, "--health", "0") as running:
         base = running.line(r"health: (http://127\.0\.0\.1:\d+)/healthz").group(1)
-        until(lambda: metrics(base).get(("pipeline_reconnects_total", "gone"), 0) >= 20)
+        until(lambda: metrics(base).get(("pipeline_events_total", "gone", "lost"), 0) >= 20)
         said = running.stop()
     assert 1 <= said.count("gone: lost") <= 10

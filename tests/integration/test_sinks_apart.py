@@ -67,7 +67,10 @@ async def test_a_sink_that_fails_can_be_left_out(tmp_path: Path) -> None:
     assert stats.events["jsonl-0"] == {"failed": 1}
     assert "jsonl-1" not in stats.events
     reasons = [event.reason async for event in pipe.events() if event.source == "jsonl-0"]
-    assert reasons == ["jsonl: /dev/full: cannot be written: No space left on device"]
+    assert reasons == [
+        "jsonl: /dev/full: cannot be written: No space left on device; this sink is left out "
+        "from now on"
+    ]
     assert stats.undelivered == {"jsonl-0": 50}  # told, as everything that is lost
 
 
@@ -110,8 +113,8 @@ async def test_a_sink_that_is_stuck_costs_its_own_results_only(
     await pipe.open()
     running = asyncio.ensure_future(pipe.wait())
     await until(lambda: pipe.stats().undelivered.get("jsonl-0", 0) > 100)
-    slots = pipe.stats().slots
-    assert slots.get("leased", 0) == 0  # nothing of the ring waits for it
+    await until(lambda: pipe.stats().slots.get("leased", 0) == 0)  # nothing waits for it
+    assert pipe.health().problems == ("sink jsonl-0: too slow, results are left out",)
     reading = asyncio.ensure_future(asyncio.to_thread(read_on, reader))
     await pipe.drain()
     await running
@@ -133,3 +136,16 @@ async def test_frames_that_are_too_old_are_dropped_before_inference() -> None:
     assert stats.dropped["stale"] > 20
     assert stats.results > 5
     assert stats.frames == 100 == stats.results + sum(stats.dropped.values())
+
+
+async def test_a_sink_that_never_works_again_does_not_hold_up_the_end() -> None:
+    bad = {"kind": "jsonl", "path": FULL, "on_error": "retry"}
+    pipe = Pipeline(config(bad, frames=20, overflow="drop_newest"))
+    with pytest.raises(SinkError, match="No space left"):
+        async with asyncio.timeout(60), pipe:
+            running = asyncio.ensure_future(pipe.wait())
+            while "failed" not in pipe.stats().events.get("jsonl-0", {}):
+                await asyncio.sleep(0.002)
+            assert "sink jsonl-0: failed" in pipe.health().problems
+            await running
+    assert pipe.stats().slots == {"free": 4}

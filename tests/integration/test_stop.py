@@ -457,10 +457,11 @@ async def test_while_nobody_reads_the_pipe_of_a_sink(
     fifo = tmp_path / "pipe"
     os.mkfifo(fifo)
     pipe = Pipeline(config(sinks=[{"kind": "jsonl", "path": str(fifo)}]))
-    opening = in_background(pipe.open())
-    await until(lambda: "JsonlSink.open" in calls_under_way())
+    await pipe.open()
+    running = in_background(pipe.wait())
+    await until(lambda: "JsonlSink._start" in calls_under_way())
     await stop(pipe)
-    await ended(opening)
+    await ended(running)
     check(pipe, "sink-jsonl-0")
     os.close(os.open(fifo, os.O_RDONLY | os.O_NONBLOCK))
 

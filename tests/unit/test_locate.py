@@ -105,7 +105,7 @@ def test_what_is_a_url() -> None:
         ("rtsp:/bob:hunter2@cam/x", "rtsp:/***@cam/x"),
         ("http://cam:8080/x?size=1&token=hunter2&b=2", "http://cam:8080/x?size=1&token=***&b=2"),
         ("http://cam/x?API_KEY=hunter2", "http://cam/x?API_KEY=***"),
-        ("http://cam/x?user=a&pwd=hunter2", "http://cam/x?user=a&pwd=***"),
+        ("http://cam/x?user=a&pwd=hunter2", "http://cam/x?user=***&pwd=***"),
         ("http://cam/a@b.mp4", "http://cam/a@b.mp4"),
         ("/data/clip.mp4", "/data/clip.mp4"),
         (

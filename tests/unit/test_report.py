@@ -85,7 +85,7 @@ def test_cameras_are_told_apart() -> None:
         cameras={"front": CAMERA, "rear": LOST},
         events={"rear": {"connecting": 3, "live": 2, "lost": 2}},
     )
-    assert status(stats).endswith("slots 3/4  rear lost")
+    assert status(stats).endswith("undelivered 4 (jsonl-0 4)  rear lost")
     lines = table(stats).splitlines()
     wanted = "10 captured, 7 results, age p50 12.3 ms, p99 102 ms, dropped 3 (latest 3)"
     assert [line.split(maxsplit=1) for line in lines[5:8]][1:] == [
@@ -101,6 +101,7 @@ def test_cameras_are_told_apart() -> None:
 def test_the_status_line_names_rate_age_drops_and_slots() -> None:
     assert status(STATS) == (
         "7 results  30 fps  age p50 12.3 p99 102 ms  dropped 3 (latest 2, no_buffer 1)  slots 3/4"
+        "  undelivered 4 (jsonl-0 4)"
     )
     assert "age p50 - p99 - ms  dropped 0  " in status(BEFORE)
 
