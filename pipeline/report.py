@@ -39,6 +39,7 @@ def summary(stats: Stats) -> dict[str, Any]:
         "fps": _number(stats.fps),
         "elapsed_s": _number(stats.elapsed_s),
         "latency_ms": _percentiles(stats.latency_ms),
+        "loop_lag_ms": _percentiles(stats.loop_lag_ms),
         "stage_ms": {name: _number(value.p50) for name, value in _stages(stats)},
         "stage_p99_ms": {name: _number(value.p99) for name, value in _stages(stats)},
         "driver_allocations": {"at_start": at_start, "at_end": at_end},
@@ -102,6 +103,8 @@ def table(stats: Stats) -> str:
     for name, value in stages:
         mark = "  <- slowest" if slowest is not None and value.p50 == slowest else ""
         rows.append((f"  {name}", f"{_pair(value)}{mark}"))
+    if _known(stats.loop_lag_ms.p50):
+        rows.append(("loop lag", _pair(stats.loop_lag_ms)))
     rows.append(("driver allocations", f"{at_start} at start, {at_end} at end"))
     rows += [(f"  {name}", route) for name, route in stats.zero_copy.items()]
     rows += list(stats.notes.items())

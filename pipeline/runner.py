@@ -16,6 +16,7 @@ from pipeline.channel import Channel, ChannelClosed
 from pipeline.clock import Clock, MonotonicClock
 from pipeline.errors import ClosedError, ConfigError
 from pipeline.events import EventStream
+from pipeline.lag import LoopLag
 from pipeline.results import Result
 from pipeline.settings import Config
 from pipeline.sources import SourceSettings
@@ -122,10 +123,12 @@ class Runner:
         await self._ended()
 
     async def _live_and_die(self, parts: Assembly) -> None:
+        lag = LoopLag(asyncio.get_running_loop(), self.recorder.loop_lag)
         try:
             await parts.open()
             self._opened.set_result(None)
             await self._go.wait()
+            lag.start()
             async with asyncio.TaskGroup() as group:
                 for stage in (parts.dispatch, parts.finish, *parts.sinks):
                     group.create_task(self._guard(stage), name=stage.name)
@@ -140,6 +143,7 @@ class Runner:
         except* Exception as group_error:
             self._note(_first(group_error))
         finally:
+            lag.stop()
             self._group, self._ending = None, True
             await self._close_parts(parts)
 

@@ -30,6 +30,9 @@ class Percentiles(NamedTuple):
     p99: float
 
 
+_NOTHING = Percentiles(math.nan, math.nan)
+
+
 class Histogram:
     """Durations in buckets that grow with them, so its size does not depend on their number."""
 
@@ -119,6 +122,7 @@ class Stats:
     ``undelivered``, by receiver: they are results all the same. ``driver_allocations`` are
     those when the ring was ready and now, ``notes`` what the engine says about itself.
     ``events`` counts the states that each camera, the engine and each sink came into.
+    ``loop_lag_ms`` is how late the event loop was, looked at every 100 ms.
     """
 
     frames: int
@@ -141,6 +145,7 @@ class Stats:
     events: dict[str, dict[str, int]]
     error: str | None
     notes: dict[str, str] = field(default_factory=dict)
+    loop_lag_ms: Percentiles = _NOTHING
 
 
 @dataclass
@@ -194,6 +199,7 @@ class Recorder:
     cameras: dict[str, CameraRecorder] = field(default_factory=dict)
     undelivered: Counter[str] = field(default_factory=Counter)
     events: dict[str, Counter[str]] = field(default_factory=dict)
+    loop_lag: Histogram = field(default_factory=Histogram)
 
     def camera(self, name: str) -> CameraRecorder:
         """The recorder of a camera; one that was removed and added again goes on counting."""
@@ -221,6 +227,7 @@ class Recorder:
             "fps": fps,
             "elapsed_s": elapsed,
             "latency_ms": Histogram.merged(c.latency for c in cameras).milliseconds(),
+            "loop_lag_ms": self.loop_lag.milliseconds(),
             "stage_ms": {
                 name: Histogram.merged(c.stages[name] for c in cameras).milliseconds()
                 for name in STAGES
