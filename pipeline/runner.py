@@ -14,6 +14,7 @@ from pipeline import graph as wiring
 from pipeline.assembly import Assembly
 from pipeline.channel import Channel, ChannelClosed
 from pipeline.clock import Clock, MonotonicClock
+from pipeline.contracts import Reader
 from pipeline.errors import ClosedError, ConfigError
 from pipeline.events import EventStream
 from pipeline.lag import LoopLag
@@ -47,14 +48,15 @@ class Runner:
 
     Frames begin to flow with ``async for`` or ``wait``. One task owns all others; it opens the
     parts, runs the stages as one group and closes everything in order, whatever happens.
-    ``abandoned`` names the threads that were stuck and had to be left behind.
+    ``abandoned`` names the threads that were stuck and had to be left behind. ``frames``, an
+    async iterable of arrays or a ``Reader``, replaces the one source.
     """
 
     def __init__(
         self,
         config: Config,
         *,
-        frames: AsyncIterable[Any] | None = None,
+        frames: AsyncIterable[Any] | Reader | None = None,
         live: bool = False,
         max_frames: int | None = None,
         clock: Clock | None = None,

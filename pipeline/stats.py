@@ -56,6 +56,14 @@ class Histogram:
             whole._buckets = [a + b for a, b in zip(whole._buckets, part._buckets, strict=True)]
         return whole
 
+    def since(self, earlier: Histogram) -> Histogram:
+        """Only the durations that came after ``earlier``, a copy made by ``merged``."""
+        later = Histogram()
+        later.count = self.count - earlier.count
+        pairs = zip(self._buckets, earlier._buckets, strict=True)
+        later._buckets = [now - then for now, then in pairs]
+        return later
+
     def percentile(self, percent: float) -> float:
         """Nanoseconds that ``percent`` of the durations do not exceed; nan when there are none."""
         if self.count == 0:
