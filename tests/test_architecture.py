@@ -30,7 +30,7 @@ FLOORS = (
     ("problems", "yamlfile", "config", "plan"),
     ("pipeline",),
     ("logs", "notify", "health", "service"),
-    ("arguments", "signals", "report", "terminal", "cli"),
+    ("arguments", "signals", "report", "terminal", "bench", "cli"),
     ("__main__",),
 )
 FELLOWS: dict[str, set[str]] = {
@@ -44,7 +44,8 @@ FELLOWS: dict[str, set[str]] = {
     "service": {"health", "notify"},
     "config": {"problems", "yamlfile"},
     "yamlfile": {"problems"},
-    "cli": {"arguments", "signals", "report", "terminal"},
+    "cli": {"arguments", "signals", "report", "terminal", "bench"},
+    "bench": {"report", "signals"},
 }
 # What the modules of a folder share; other modules there do not know one another.
 SHARED = {
@@ -52,6 +53,17 @@ SHARED = {
     "sinks": {"encoder", "settings", "target"},
     "postprocess": {"settings"},
     "backends": {"settings", "image", "library"},
+    "bench": {
+        "figures",
+        "meter",
+        "readers",
+        "decode",
+        "parts",
+        "whole",
+        "verdict",
+        "show",
+        "bench",
+    },
     "stages": {"base", "connection", "dispatch", "engine", "outlet"},
 }
 MODULES = sorted(PACKAGE.rglob("*.py"))

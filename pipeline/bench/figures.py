@@ -1,0 +1,71 @@
+"""What was measured, as plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pipeline.stats import Percentiles
+
+__all__ = ["EngineFigures", "InferFigures", "Report", "StageFigures", "WholeFigures"]
+
+
+@dataclass(frozen=True)
+class StageFigures:
+    """One stage alone: time of a frame, CPU time of the whole process for it, frames a second."""
+
+    count: int
+    ms: Percentiles
+    cpu_ms: float
+    fps: float
+
+
+@dataclass(frozen=True)
+class InferFigures(StageFigures):
+    """The engine alone, with so many contexts busy; ``ms`` is of a run, which may be a batch."""
+
+    contexts: int = 1
+
+
+@dataclass(frozen=True)
+class EngineFigures:
+    """What was measured on the opened engine; ``infer`` has 1, 2, ... contexts."""
+
+    engine: str
+    device: str
+    batch: int
+    preprocess: StageFigures
+    infer: tuple[InferFigures, ...]
+    postprocess: StageFigures
+
+
+@dataclass(frozen=True)
+class WholeFigures:
+    """The whole pipeline for a while; CPU time is for each result, ``offered_fps`` captured."""
+
+    results: int
+    fps: float
+    offered_fps: float
+    cpu_ms: float
+    latency_ms: Percentiles
+    loop_lag_ms: Percentiles
+    dropped: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Report:
+    """All of it. ``decode`` is None in the limit of a live source, whose rate is its own.
+
+    ``rate`` is the one asked for in ``live``; None where a camera has its own.
+    """
+
+    camera: str
+    size: tuple[int, int]
+    cores: int
+    paced_by_source: bool
+    decode: StageFigures
+    parts: EngineFigures
+    offline: WholeFigures
+    rate: float | None
+    live: WholeFigures
+    overload: WholeFigures
+    notes: tuple[str, ...] = field(default=())
