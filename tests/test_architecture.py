@@ -56,6 +56,7 @@ SHARED = {
     "bench": {
         "figures",
         "meter",
+        "neighbours",
         "readers",
         "decode",
         "parts",

@@ -9,6 +9,7 @@ from pipeline.assembly import located
 from pipeline.bench.decode import Decoded, decode_alone
 from pipeline.bench.figures import Report
 from pipeline.bench.meter import Conditions
+from pipeline.bench.neighbours import Neighbours
 from pipeline.bench.parts import parts_alone
 from pipeline.bench.readers import Paced, Replay, as_file, has_own_pace, own_fps
 from pipeline.bench.whole import whole
@@ -46,6 +47,7 @@ class Bench:
 
     async def run(self) -> Report:
         """Measure. Raises what opening and running a pipeline raises."""
+        neighbours = Neighbours()
         decoded = await self._decode()
         offline_config = self._only(overflow="block", max_fps=None, max_age_ms=None)
         parts = await parts_alone(offline_config, decoded.frames, self._conditions)
@@ -72,6 +74,7 @@ class Bench:
             rate,
             live,
             overload,
+            neighbours.cores(),
             tuple(self._notes()),
         )
 

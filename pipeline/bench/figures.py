@@ -53,9 +53,10 @@ class WholeFigures:
 
 @dataclass(frozen=True)
 class Report:
-    """All of it. ``decode`` is None in the limit of a live source, whose rate is its own.
+    """All of it.
 
-    ``rate`` is the one asked for in ``live``; None where a camera has its own.
+    ``paced_by_source``: decode is no part of the whole but in the ``live`` run, whose ``rate``
+    is then None. ``elsewhere_cores`` were busy with other processes; None where unknown.
     """
 
     camera: str
@@ -68,4 +69,5 @@ class Report:
     rate: float | None
     live: WholeFigures
     overload: WholeFigures
+    elsewhere_cores: float | None
     notes: tuple[str, ...] = field(default=())

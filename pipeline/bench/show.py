@@ -12,6 +12,8 @@ from pipeline.stats import Percentiles
 
 __all__ = ["data", "table"]
 
+_FEW = 0.05
+
 
 def data(report: Report, verdict: Verdict) -> dict[str, Any]:
     """All of it for JSON; null where nothing was measured."""
@@ -22,6 +24,7 @@ def data(report: Report, verdict: Verdict) -> dict[str, Any]:
         "engine": parts.engine,
         "device": parts.device,
         "cores": report.cores,
+        "elsewhere_cores": number(report.elsewhere_cores),
         "stage_ms": {name: number(stage.ms.p50) for name, stage in _stages(report)},
         "stage_p99_ms": {name: number(stage.ms.p99) for name, stage in _stages(report)},
         "stage_cpu_ms": {name: number(stage.cpu_ms) for name, stage in _stages(report)},
@@ -85,10 +88,20 @@ def table(report: Report, verdict: Verdict) -> str:
         ("loop lag", _told(report.offline.loop_lag_ms)),
         ("bottleneck", f"{verdict.bottleneck}: {verdict.reason}"),
         ("would help", "; ".join(verdict.advice) or "nothing that can be set"),
-        *(("note", note) for note in report.notes),
+        *(("note", note) for note in (*report.notes, *_neighbours(report))),
     ]
     lines += [f"{name:<12}{text}" for name, text in rows]
     return printable("\n".join(line.rstrip() for line in lines))
+
+
+def _neighbours(report: Report) -> list[str]:
+    busy = report.elsewhere_cores
+    if busy is None or busy < _FEW * report.cores:
+        return []
+    return [
+        f"other processes kept {busy:.2g} of the {report.cores} cores busy: "
+        "with nothing else running the figures are better"
+    ]
 
 
 def _stages(report: Report) -> list[tuple[str, StageFigures]]:

@@ -113,11 +113,11 @@ def _advice(
             return [_smaller_input(config), "a quantised (int8) model", _OTHER_DEVICE]
         return _of_stage(most, config)
     if name == "infer":
-        return [*_of_contexts(report, bounds), _smaller_input(config), _OTHER_DEVICE]
+        return [*_of_contexts(report, config, bounds), _smaller_input(config), _OTHER_DEVICE]
     return _of_stage(name, config)
 
 
-def _of_contexts(report: Report, bounds: dict[str, float]) -> list[str]:
+def _of_contexts(report: Report, config: Config, bounds: dict[str, float]) -> list[str]:
     """Fewer contexts where they get in each other's way, more where there is room for them."""
     infer = report.parts.infer
     count, found = len(infer), best(infer)
@@ -125,7 +125,8 @@ def _of_contexts(report: Report, bounds: dict[str, float]) -> list[str]:
         return [f"model.contexts: {found.contexts} (more of them make no more runs)"]
     scales = count == 1 or found.fps > infer[-2].fps * _CLEARLY
     if scales and bounds[CPU] > found.fps * _CLEARLY:
-        return [f"model.contexts: {count + 1}, as long as it makes more runs"]
+        room = "" if config.ring.depth > count else f" and ring.depth: {2 * count + 2}"
+        return [f"model.contexts: {count + 1}{room}, as long as it makes more runs"]
     return []
 
 
