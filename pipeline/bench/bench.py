@@ -14,6 +14,7 @@ from pipeline.bench.parts import parts_alone
 from pipeline.bench.readers import Paced, Replay, as_file, has_own_pace, own_fps
 from pipeline.bench.whole import whole
 from pipeline.contracts import Reader
+from pipeline.report import shown
 from pipeline.settings import Config
 from pipeline.sources import SourceSettings, make_reader
 
@@ -55,11 +56,11 @@ class Bench:
         replayed = Replay(decoded.frames, self._conditions.clock) if self._own_pace else None
         offline = await whole(offline_config, replayed or self._reader(), self._conditions)
         rate = self._live_rate(decoded, offline.fps)
-        at = "its own rate" if rate is None else f"{rate:.3g} fps"
+        at = "its own rate" if rate is None else f"{shown(rate)} fps"
         self._conditions.tell(f"the whole, live at {at}")
         live = await whole(self._live(), self._paced(rate), self._conditions, live=True)
         offered = _OVERLOAD * offline.fps
-        self._conditions.tell(f"the whole, live at {offered:.3g} fps")
+        self._conditions.tell(f"the whole, live at {shown(offered)} fps")
         flood = Replay(decoded.frames, self._conditions.clock, offered)
         overload = await whole(self._live(), flood, self._conditions, live=True)
         height, width, _ = decoded.frames[0].shape

@@ -81,7 +81,8 @@ def table(report: Report, verdict: Verdict) -> str:
         (
             "reached",
             f"{shown(report.offline.fps)} fps, {verdict.reached_ratio:.2f} of the limit; "
-            f"{shown(report.offline.cpu_ms)} CPU ms a frame, alone {shown(verdict.cpu_ms)}",
+            f"{shown(report.offline.cpu_ms)} CPU ms a frame, "
+            f"the parts alone {shown(verdict.cpu_ms)}",
         ),
         ("live", _live(report.live)),
         ("overload", _live(report.overload)),

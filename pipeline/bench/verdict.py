@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from pipeline.bench.figures import InferFigures, Report, StageFigures
+from pipeline.report import shown
 from pipeline.settings import Config
 
 __all__ = ["Verdict", "verdict"]
@@ -95,7 +96,7 @@ def _reason(name: str, report: Report, cpu: dict[str, float]) -> str:
         infer = best(report.parts.infer)
         busy = "1 context makes" if infer.contexts == 1 else f"{infer.contexts} contexts make"
         rate = infer.fps / report.parts.batch
-        return f"the engine's {busy} {rate:.3g} runs a second, {infer.ms.p50:.3g} ms each"
+        return f"the engine's {busy} {shown(rate)} runs a second, {shown(infer.ms.p50)} ms each"
     each = 1e3 / _serial(report)[name].fps
     return f"{name} takes {each:.3g} ms a frame, and frames go through it one by one"
 
@@ -124,7 +125,8 @@ def _of_contexts(report: Report, config: Config, bounds: dict[str, float]) -> li
     if found.contexts < count:
         return [f"model.contexts: {found.contexts} (more of them make no more runs)"]
     scales = count == 1 or found.fps > infer[-2].fps * _CLEARLY
-    if scales and bounds[CPU] > found.fps * _CLEARLY:
+    free = 1 - (report.elsewhere_cores or 0.0) / report.cores  # of what cpu allows
+    if scales and bounds[CPU] * free > found.fps * _CLEARLY:
         room = "" if config.ring.depth > count else f" and ring.depth: {2 * count + 2}"
         return [f"model.contexts: {count + 1}{room}, as long as it makes more runs"]
     return []

@@ -111,6 +111,13 @@ def test_a_shallow_ring_is_told_where_the_whole_falls_behind() -> None:
     assert "model.contexts: 3 and ring.depth: 6" in verdict(slow, shallow).advice[1]
 
 
+def test_no_more_contexts_where_others_need_the_cores() -> None:
+    advice = verdict(report(), CONFIG).advice
+    assert any("model.contexts" in line for line in advice)
+    advice = verdict(report(elsewhere_cores=2.0), CONFIG).advice
+    assert not any("model.contexts" in line for line in advice)
+
+
 def test_what_was_not_measured_is_null_and_a_dash() -> None:
     nothing = Percentiles(math.nan, math.nan)
     whole = dataclasses.replace(WHOLE, loop_lag_ms=nothing, latency_ms=nothing)
