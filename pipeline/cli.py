@@ -165,16 +165,16 @@ def _bench(arguments: Arguments) -> int:
                 _terminal.say(text)
 
         bench = Bench(config, arguments.seconds, arguments.rate, tell)
-        code = 1
+        report, code = None, 1
         try:
             report = measure(bench, requests, tell)
             if report is None:
                 _terminal.say("error: stopped before all was measured")
-            else:
-                publish(report, config, arguments.json, quiet=arguments.quiet)
-                code = 0
         except Exception as error:
             code = _failed(error, arguments.debug, arguments.config)
+        if report is not None:
+            publish(report, config, arguments.json, quiet=arguments.quiet)
+            code = 0
         if bench.abandoned:
             _leave_behind(bench.abandoned, code)
         return code

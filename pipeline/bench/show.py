@@ -12,8 +12,6 @@ from pipeline.stats import Percentiles
 
 __all__ = ["data", "table"]
 
-_FEW = 0.05
-
 
 def data(report: Report, verdict: Verdict) -> dict[str, Any]:
     """All of it for JSON; null where nothing was measured."""
@@ -52,7 +50,7 @@ def data(report: Report, verdict: Verdict) -> dict[str, Any]:
         "bottleneck": verdict.bottleneck,
         "reason": verdict.reason,
         "advice": list(verdict.advice),
-        "notes": list(report.notes),
+        "notes": [*report.notes, *verdict.doubts],
     }
 
 
@@ -89,20 +87,10 @@ def table(report: Report, verdict: Verdict) -> str:
         ("loop lag", _told(report.offline.loop_lag_ms)),
         ("bottleneck", f"{verdict.bottleneck}: {verdict.reason}"),
         ("would help", "; ".join(verdict.advice) or "nothing that can be set"),
-        *(("note", note) for note in (*report.notes, *_neighbours(report))),
+        *(("note", note) for note in (*report.notes, *verdict.doubts)),
     ]
     lines += [f"{name:<12}{text}" for name, text in rows]
     return printable("\n".join(line.rstrip() for line in lines))
-
-
-def _neighbours(report: Report) -> list[str]:
-    busy = report.elsewhere_cores
-    if busy is None or busy < _FEW * report.cores:
-        return []
-    return [
-        f"other processes kept {busy:.2g} of the {report.cores} cores busy: "
-        "with nothing else running the figures are better"
-    ]
 
 
 def _stages(report: Report) -> list[tuple[str, StageFigures]]:

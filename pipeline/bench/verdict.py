@@ -14,11 +14,16 @@ CPU = "cpu"
 # Less than this share of the limit, and what lies between the stages is worth a look, too.
 _GOOD_SHARE = 0.9
 _CLEARLY = 1.15
+_TOO_GOOD = 1.1
+_FEW = 0.05  # of the cores
 _OTHER_DEVICE = 'another device ("python -m pipeline devices" lists them)'
 
 
 class Verdict(NamedTuple):
-    """Frames a second that each part allows, the least of them, and its part, in words, too."""
+    """Frames a second that each part allows, the least of them, and its part, in words, too.
+
+    ``doubts``: why these figures may be wrong.
+    """
 
     bounds_fps: dict[str, float]
     limit_fps: float
@@ -27,6 +32,7 @@ class Verdict(NamedTuple):
     bottleneck: str
     reason: str
     advice: tuple[str, ...]
+    doubts: tuple[str, ...]
 
 
 def verdict(report: Report, config: Config) -> Verdict:
@@ -56,8 +62,31 @@ def verdict(report: Report, config: Config) -> Verdict:
     if reached < _GOOD_SHARE and config.ring.depth < 2 * len(report.parts.infer):
         advice.insert(0, f"ring.depth: {2 * len(report.parts.infer)}")
     return Verdict(
-        bounds, bounds[name], reached, total, name, _reason(name, report, cpu), tuple(advice)
+        bounds,
+        bounds[name],
+        reached,
+        total,
+        name,
+        _reason(name, report, cpu),
+        tuple(advice),
+        tuple(_doubts(report, reached)),
     )
+
+
+def _doubts(report: Report, reached: float) -> list[str]:
+    doubts = []
+    busy = report.elsewhere_cores
+    if busy is not None and busy > _FEW * report.cores:
+        doubts.append(
+            f"other processes kept {busy:.2g} of the {report.cores} cores busy: "
+            "with nothing else running the figures are better"
+        )
+    if reached > _TOO_GOOD:
+        doubts.append(
+            "the whole was faster than its parts allow, so these were disturbed while they were "
+            "measured alone: measure again"
+        )
+    return doubts
 
 
 def best(infer: tuple[InferFigures, ...]) -> InferFigures:

@@ -129,10 +129,12 @@ def test_what_was_not_measured_is_null_and_a_dash() -> None:
     assert "loop lag    p50 - ms, p99 - ms" in table(made, verdict(made, CONFIG))
 
 
-def test_other_processes_are_told_of() -> None:
-    judged = verdict(report(), CONFIG)
-    assert "other processes" not in table(report(), judged)
-    assert "kept 1.5 of the 2 cores busy" in table(report(elsewhere_cores=1.5), judged)
+def test_what_makes_the_figures_doubtful_is_told() -> None:
+    assert "other processes" not in table(report(), verdict(report(), CONFIG))
+    shared = report(elsewhere_cores=1.5)
+    assert "kept 1.5 of the 2 cores busy" in table(shared, verdict(shared, CONFIG))
+    fast = report(offline=dataclasses.replace(WHOLE, fps=120.0))
+    assert "measure again" in data(fast, verdict(fast, CONFIG))["notes"][0]
     busy = Neighbours().cores()
     assert busy is None or busy >= 0
 
