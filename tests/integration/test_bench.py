@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -24,6 +24,12 @@ from pipeline.errors import ConfigError, EngineError, SourceError
 from pipeline.frame import Image
 from pipeline.sources.settings import SourceSettings
 from pipeline.sources.synthetic import SyntheticReader
+
+if TYPE_CHECKING:
+    from tests.servers import MjpegServer
+else:
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    from servers import MjpegServer
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(
@@ -150,6 +156,16 @@ async def test_a_camera_is_measured_at_its_own_pace(
     assert "decode" not in verdict(report, settings).bounds_fps
     assert any("own pace" in note for note in report.notes)
     assert any("--rate was left aside" in note for note in report.notes)
+
+
+async def test_a_stream_of_a_real_server(no_leak: None) -> None:
+    with MjpegServer(width=160, height=120, fps=50) as server:
+        settings = config(source=server.url)
+        report = await measured(settings)
+    assert report.size == (160, 120)
+    assert report.paced_by_source
+    assert report.live.results >= 3
+    assert verdict(report, settings).bottleneck != "decode"
 
 
 async def test_only_the_first_of_several_cameras(no_leak: None) -> None:
