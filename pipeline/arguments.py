@@ -56,6 +56,7 @@ class Arguments:
     json: str | None = None
     seconds: float = 3.0
     rate: float | None = None
+    rounds: int = 1
     quiet: bool = False
     debug: bool = False
 
@@ -80,6 +81,7 @@ def parse_arguments(argv: Sequence[str]) -> Arguments:
         json=getattr(found, "json", None),
         seconds=getattr(found, "seconds", 3.0),
         rate=getattr(found, "rate", None),
+        rounds=getattr(found, "rounds", 1),
         quiet=found.quiet,
         debug=found.debug,
     )
@@ -154,6 +156,13 @@ def _add_bench_options(parser: argparse.ArgumentParser) -> None:
         metavar="FPS",
         help="frames a second of the live run (default: half of what was reached, but not more "
         "than the source's own)",
+    )
+    parser.add_argument(
+        "--rounds",
+        type=_positive,
+        default=1,
+        metavar="N",
+        help="measure parts and whole in turn, so often, and tell the median of each (default: 1)",
     )
 
 

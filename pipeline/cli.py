@@ -164,7 +164,7 @@ def _bench(arguments: Arguments) -> int:
             if not arguments.quiet:
                 _terminal.say(text)
 
-        bench = Bench(config, arguments.seconds, arguments.rate, tell)
+        bench = Bench(config, arguments.seconds, arguments.rate, tell, arguments.rounds)
         report, code = None, 1
         try:
             report = measure(bench, requests, tell)

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import NamedTuple
 
 from pipeline.assembly import located
 from pipeline.bench.decode import Decoded, decode_alone
-from pipeline.bench.figures import Report
+from pipeline.bench.figures import (
+    EngineFigures,
+    Report,
+    WholeFigures,
+    middle,
+    middle_of_parts,
+)
 from pipeline.bench.meter import Conditions
 from pipeline.bench.neighbours import Neighbours
 from pipeline.bench.parts import parts_alone
@@ -23,22 +30,35 @@ __all__ = ["Bench"]
 _OVERLOAD = 10.0
 
 
+class _Round(NamedTuple):
+    decoded: Decoded
+    parts: EngineFigures
+    offline: WholeFigures
+
+
 class Bench:
     """Measures the first source of ``config`` with the model, each part and the whole.
 
     Each measurement takes ``seconds``; ``rate`` is that of the live run, by default half of
     what was reached offline, but not more than the source's own. ``tell`` is called with what
-    is being measured. ``abandoned`` names threads that were stuck and left behind.
+    is being measured. With ``rounds`` the parts and the whole are measured in turn, so often,
+    and each figure is the median one. ``abandoned`` names threads that were stuck and left behind.
     """
 
     def __init__(
-        self, config: Config, seconds: float, rate: float | None, tell: Callable[[str], None]
+        self,
+        config: Config,
+        seconds: float,
+        rate: float | None,
+        tell: Callable[[str], None],
+        rounds: int = 1,
     ) -> None:
         self._conditions = Conditions(seconds, tell)
         self.name, self._source = next(iter(config.sources.items()))
         self._cameras = len(config.sources)
         self._config = config
         self._rate = rate
+        self._rounds = rounds
         self._own_pace = has_own_pace(self._source)
 
     @property
@@ -49,12 +69,9 @@ class Bench:
     async def run(self) -> Report:
         """Measure. Raises what opening and running a pipeline raises."""
         neighbours = Neighbours()
-        decoded = await self._decode()
-        offline_config = self._only(overflow="block", max_fps=None, max_age_ms=None)
-        parts = await parts_alone(offline_config, decoded.frames, self._conditions)
-        self._conditions.tell("the whole, as fast as it goes")
-        replayed = Replay(decoded.frames, self._conditions.clock) if self._own_pace else None
-        offline = await whole(offline_config, replayed or self._reader(), self._conditions)
+        rounds = [await self._round() for _ in range(self._rounds)]
+        decoded = rounds[0].decoded
+        offline = middle([each.offline for each in rounds])
         rate = self._live_rate(decoded, offline.fps)
         at = "its own rate" if rate is None else f"{shown(rate)} fps"
         self._conditions.tell(f"the whole, live at {at}")
@@ -69,8 +86,8 @@ class Bench:
             (width, height),
             len(os.sched_getaffinity(0)),
             self._own_pace,
-            decoded.figures,
-            parts,
+            middle([each.decoded.figures for each in rounds]),
+            middle_of_parts([each.parts for each in rounds]),
             offline,
             rate,
             live,
@@ -78,6 +95,16 @@ class Bench:
             neighbours.cores(),
             tuple(self._notes()),
         )
+
+    async def _round(self) -> _Round:
+        """The parts, and the whole as fast as it goes."""
+        decoded = await self._decode()
+        config = self._only(overflow="block", max_fps=None, max_age_ms=None)
+        parts = await parts_alone(config, decoded.frames, self._conditions)
+        self._conditions.tell("the whole, as fast as it goes")
+        replayed = Replay(decoded.frames, self._conditions.clock) if self._own_pace else None
+        offline = await whole(config, replayed or self._reader(), self._conditions)
+        return _Round(decoded, parts, offline)
 
     async def _decode(self) -> Decoded:
         source = self._source

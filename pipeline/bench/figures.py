@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from pipeline.stats import Percentiles
 
-__all__ = ["EngineFigures", "InferFigures", "Report", "StageFigures", "WholeFigures"]
+__all__ = [
+    "EngineFigures",
+    "InferFigures",
+    "Report",
+    "StageFigures",
+    "WholeFigures",
+    "middle",
+    "middle_of_parts",
+]
 
 
 @dataclass(frozen=True)
@@ -49,6 +59,24 @@ class WholeFigures:
     latency_ms: Percentiles
     loop_lag_ms: Percentiles
     dropped: dict[str, int]
+
+
+_Figures = TypeVar("_Figures", StageFigures, InferFigures, WholeFigures)
+
+
+def middle(rounds: Sequence[_Figures]) -> _Figures:
+    """Those with the median rate; the slower ones of two."""
+    return sorted(rounds, key=lambda figures: figures.fps)[(len(rounds) - 1) // 2]
+
+
+def middle_of_parts(rounds: Sequence[EngineFigures]) -> EngineFigures:
+    """Of each stage those with the median rate."""
+    return replace(
+        rounds[0],
+        preprocess=middle([each.preprocess for each in rounds]),
+        infer=tuple(middle(figures) for figures in zip(*(r.infer for r in rounds), strict=True)),
+        postprocess=middle([each.postprocess for each in rounds]),
+    )
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,8 @@ from pipeline.bench.figures import (
     Report,
     StageFigures,
     WholeFigures,
+    middle,
+    middle_of_parts,
 )
 from pipeline.bench.meter import Meter, repeat
 from pipeline.bench.neighbours import Neighbours
@@ -95,6 +97,19 @@ def test_the_least_bound_is_the_bottleneck(
     assert judged.reached_ratio == pytest.approx(90 / judged.limit_fps)
     assert reason in judged.reason
     assert any(advice in line for line in judged.advice), judged.advice
+
+
+def test_of_several_rounds_each_figure_is_the_median_one() -> None:
+    assert middle([stage(3, 1), stage(1, 1), stage(2, 1)]) == stage(2, 1)
+    assert middle([stage(1, 1), stage(2, 1)]) == stage(2, 1)
+    rounds = [
+        report(preprocess=stage(ms, 1), infer=(infer(1, 50 + ms), infer(2, 100 - ms))).parts
+        for ms in (3, 1, 2)
+    ]
+    parts = middle_of_parts(rounds)
+    assert parts.preprocess == stage(2, 1)
+    assert [each.fps for each in parts.infer] == [52, 98]
+    assert [each.contexts for each in parts.infer] == [1, 2]
 
 
 def test_a_source_with_its_own_pace_is_no_bound() -> None:
