@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,15 +12,16 @@ from typing import Literal, cast
 
 __all__ = ["Arguments", "parse_arguments"]
 
-Command = Literal["check", "devices", "run", "schema"]
+Command = Literal["bench", "check", "devices", "run", "schema"]
 
-_COMMANDS = ("check", "devices", "schema")
+_COMMANDS = ("bench", "check", "devices", "schema")
 _PROGRAM = "python -m pipeline"
 _ABOUT = """\
 Streams video through a model on a ring of buffers that the inference device owns.
 
 commands, instead of a configuration:
   check CONFIG.yaml   check a configuration and print what it is going to do; opens nothing
+  bench CONFIG.yaml   measure each stage alone and the whole, and tell what would help
   devices             each engine and device of this machine, usable or why not
   schema              JSON Schema of the configuration, for editors
   (a configuration that has such a name is reached as ./check)
@@ -30,6 +32,7 @@ examples:
   %(prog)s camera.yaml --set source.uri=1 --set model.device=GPU
   %(prog)s camera.yaml --frames 500 --jsonl out/results.jsonl --summary out/summary.json
   %(prog)s check camera.yaml
+  %(prog)s bench camera.yaml --json out/bench.json
 
 Ctrl-C lets what is in flight come through and ends with 0; a second one cancels.
 exit codes: 0 done, 2 bad configuration or arguments, 3 source, 4 engine or device, 5 sink,
@@ -50,6 +53,10 @@ class Arguments:
     health: int | None = None
     health_host: str = "127.0.0.1"
     log: Literal["text", "json"] = "text"
+    json: str | None = None
+    seconds: float = 3.0
+    rate: float | None = None
+    rounds: int = 1
     quiet: bool = False
     debug: bool = False
 
@@ -71,6 +78,10 @@ def parse_arguments(argv: Sequence[str]) -> Arguments:
         health=getattr(found, "health", None),
         health_host=getattr(found, "health_host", "127.0.0.1"),
         log=getattr(found, "log", "text"),
+        json=getattr(found, "json", None),
+        seconds=getattr(found, "seconds", 3.0),
+        rate=getattr(found, "rate", None),
+        rounds=getattr(found, "rounds", 1),
         quiet=found.quiet,
         debug=found.debug,
     )
@@ -84,7 +95,7 @@ def _parser(command: str) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    if command in ("run", "check"):
+    if command in ("run", "bench", "check"):
         parser.add_argument("config", metavar="CONFIG.yaml", help="the configuration")
         parser.add_argument(
             "--set",
@@ -97,6 +108,8 @@ def _parser(command: str) -> argparse.ArgumentParser:
     if command == "run":
         _add_run_options(parser)
         parser.add_argument("--version", action="version", version=_version())
+    if command == "bench":
+        _add_bench_options(parser)
     parser.add_argument("--quiet", action="store_true", help="print errors only")
     parser.add_argument("--debug", action="store_true", help="log more, and errors with traceback")
     return parser
@@ -128,6 +141,41 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--log", choices=("text", "json"), default="text", help="form of log lines on stderr"
     )
+
+
+def _add_bench_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", metavar="FILE", help="write the figures to FILE as JSON")
+    parser.add_argument(
+        "--seconds",
+        type=_amount,
+        default=3.0,
+        metavar="N",
+        help="how long each of the measurements takes (default: 3)",
+    )
+    parser.add_argument(
+        "--rate",
+        type=_amount,
+        metavar="FPS",
+        help="frames a second of the live run (default: half of what was reached, but not more "
+        "than the source's own)",
+    )
+    parser.add_argument(
+        "--rounds",
+        type=_positive,
+        default=1,
+        metavar="N",
+        help="measure parts and whole in turn, so often, and tell the median of each (default: 1)",
+    )
+
+
+def _amount(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0.01 <= value <= 1e5:
+        raise argparse.ArgumentTypeError(f"needs a number from 0.01 to 100000, got {text!r}")
+    return value
 
 
 def _port(text: str) -> int:

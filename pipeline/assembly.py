@@ -16,7 +16,7 @@ from pipeline.backends.image import ImageInput
 from pipeline.backoff import Backoff
 from pipeline.channel import Channel
 from pipeline.clock import Clock
-from pipeline.contracts import StreamInfo
+from pipeline.contracts import Postprocess, Preprocess, Reader, StreamInfo
 from pipeline.errors import (
     ClosedError,
     DeviceError,
@@ -45,7 +45,7 @@ from pipeline.stages.outlet import Outlet
 from pipeline.stats import Recorder
 from pipeline.worker import call_in_thread
 
-__all__ = ["Assembly"]
+__all__ = ["Assembly", "located"]
 
 _log = logging.getLogger(__name__)
 
@@ -101,9 +101,12 @@ class Assembly:
         self,
         camera: wiring.CameraWiring,
         source: SourceSettings,
-        arrays: AsyncIterable[Any] | None = None,
+        arrays: AsyncIterable[Any] | Reader | None = None,
     ) -> Capture:
-        """Make the parts of one camera; its frames are taken once its capture runs."""
+        """Make the parts of one camera; its frames are taken once its capture runs.
+
+        ``arrays`` are its frames, or read them, in place of what the settings name.
+        """
         name, recorder = camera.name, self.recorder.camera(camera.name)
         channel: Channel[Frame] = Channel(camera.queue, camera.overflow, self._drop_frame)
         reconnect = source.reconnect
@@ -140,6 +143,15 @@ class Assembly:
         self.captures[name] = capture
         return capture
 
+    @property
+    def postprocess(self) -> Postprocess:
+        """What decodes the outputs."""
+        return self._postprocess
+
+    def preprocess(self, camera: str) -> Preprocess:
+        """What places the frames of a camera in the model's input."""
+        return self._feeds[camera].preprocess
+
     def forget_camera(self, name: str, capture: Capture) -> None:
         """Drop what waits of a camera that ended, and its parts, unless that was done already."""
         if self.captures.get(name) is not capture:
@@ -156,11 +168,11 @@ class Assembly:
         """Open sources, engine and, last, the sinks. Raises what the first that fails raises."""
         formats = {}
         for name, capture in self.captures.items():
-            with _at("source.uri" if self.config.source else f"cameras.{name}.uri"):
+            with located("source.uri" if self.config.source else f"cameras.{name}.uri"):
                 formats[name] = await capture.open()
-        with _at("model"):
+        with located("model"):
             executor = await self.engine.open()
-        with _at("model.path"):
+        with located("model.path"):
             for name, found in formats.items():
                 if found is not None:
                     self._feeds[name].preprocess.open(found, executor.inputs[0])
@@ -171,7 +183,7 @@ class Assembly:
         for index, sink in enumerate(self.sinks):
             name = next(iter(formats)) if only else ""
             sink.describe(StreamInfo(name, formats[name] if only else None))
-            with _at(f"sinks.{index}"):
+            with located(f"sinks.{index}"):
                 await sink.open()
         self.zero_copy = await call_in_thread("zero-copy", executor.routes)
         self.notes = executor.notes()
@@ -246,9 +258,9 @@ class Assembly:
             if self.engine.closing:
                 raise ClosedError("pipeline: closed")  # nobody waited for it so long
             _check_inputs(executor)
-            with _at("postprocess.kind"):
+            with located("postprocess.kind"):
                 self._postprocess.open(*_single(executor))
-            with _at("ring.depth"):
+            with located("ring.depth"):
                 ring = await executor.ring(self.graph.depth)
         except BaseException:
             await executor.close(0.5)
@@ -311,7 +323,7 @@ _MODEL_PLACES: dict[type[PipelineError], str] = {
 
 
 @contextlib.contextmanager
-def _at(place: str) -> Iterator[None]:
+def located(place: str) -> Iterator[None]:
     """Begin an error's message with its place in the configuration, unless it has one."""
     try:
         yield

@@ -11,7 +11,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from pipeline.arguments import Arguments, parse_arguments
 from pipeline.errors import ClosedError, ConfigError, PipelineError, SinkError
@@ -130,7 +130,7 @@ def _run(arguments: Arguments) -> int:
             if (path := getattr(arguments, option)) is not None:
                 ensure_writable(path, f"--{option}")
         if arguments.summary is not None:
-            _refuse_overwriting(arguments.summary, arguments.config, config)
+            _refuse_overwriting("--summary", arguments.summary, arguments.config, config)
         from pipeline.pipeline import Pipeline, new_event_loop
 
         if requests.count:
@@ -144,26 +144,60 @@ def _run(arguments: Arguments) -> int:
             failure = error
         code = _finish(pipeline, arguments, failure, requests.count)
         if pipeline.abandoned:
-            # Threads that hang would keep the interpreter from ending.
-            hanging = _code_of_abandoned(pipeline.abandoned)
-            mark = "error: did not stop in time and" if hanging else "what hung before"
-            _terminal.say(f"{mark} was left behind: {', '.join(pipeline.abandoned)}")
-            code = code or hanging
-            with suppress(OSError, ValueError):
-                sys.stdout.flush()
-            os._exit(code)
+            _leave_behind(pipeline.abandoned, code)
         runner.close()
         return code
 
 
-def _refuse_overwriting(summary_path: str, config_path: str, config: Config) -> None:
-    """ConfigError when the summary would replace what the run reads or writes."""
+def _bench(arguments: Arguments) -> int:
+    with StopRequests() as requests:
+        from pipeline.config import load
+
+        config = load(arguments.config, arguments.overrides)
+        if arguments.json is not None:
+            ensure_writable(arguments.json, "--json")
+            _refuse_overwriting("--json", arguments.json, arguments.config, config)
+        from pipeline.bench.bench import Bench
+        from pipeline.bench.command import measure, publish
+
+        def tell(text: str) -> None:
+            if not arguments.quiet:
+                _terminal.say(text)
+
+        bench = Bench(config, arguments.seconds, arguments.rate, tell, arguments.rounds)
+        report, code = None, 1
+        try:
+            report = measure(bench, requests, tell)
+            if report is None:
+                _terminal.say("error: stopped before all was measured")
+        except Exception as error:
+            code = _failed(error, arguments.debug, arguments.config)
+        if report is not None:
+            publish(report, config, arguments.json, quiet=arguments.quiet)
+            code = 0
+        if bench.abandoned:
+            _leave_behind(bench.abandoned, code)
+        return code
+
+
+def _leave_behind(abandoned: Sequence[str], code: int) -> NoReturn:
+    """End the process: threads that hang would keep the interpreter from ending."""
+    hanging = _code_of_abandoned(abandoned)
+    mark = "error: did not stop in time and" if hanging else "what hung before"
+    _terminal.say(f"{mark} was left behind: {', '.join(abandoned)}")
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+    os._exit(code or hanging)
+
+
+def _refuse_overwriting(option: str, written: str, config_path: str, config: Config) -> None:
+    """ConfigError when what the option writes would replace what the run reads or writes."""
     others: list[object] = [config_path, config.model.path]
     others += [source.uri for source in config.sources.values()]
     others += [getattr(sink, "path", None) for sink in config.sinks]
     for other in others:
-        if isinstance(other, str) and os.path.realpath(other) == os.path.realpath(summary_path):
-            raise ConfigError(f"--summary {summary_path}: would overwrite {other}")
+        if isinstance(other, str) and os.path.realpath(other) == os.path.realpath(written):
+            raise ConfigError(f"{option} {written}: would overwrite {other}")
 
 
 def _code_of_abandoned(names: Sequence[str]) -> int:
@@ -293,4 +327,4 @@ def _message(error: BaseException) -> str:
     return f"internal: {type(error).__name__}: {error}; --debug shows where"
 
 
-_COMMANDS = {"check": _check, "devices": _devices, "run": _run, "schema": _schema}
+_COMMANDS = {"bench": _bench, "check": _check, "devices": _devices, "run": _run, "schema": _schema}

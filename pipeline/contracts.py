@@ -10,7 +10,7 @@ successful ``open``, ``close`` runs exactly once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["FrameMapping", "Postprocess", "Preprocess", "Reader", "Sink", "StreamInfo"]
 
 
+@runtime_checkable
 class Reader(Protocol):
     """A source of frames: file, camera, folder, array iterator, generator.
 

@@ -173,7 +173,13 @@ class _Collector:
             for state, number in states.items():
                 events.add_metric([source, state], number)
         yield events
+        lag = GaugeMetricFamily(
+            "pipeline_loop_lag_seconds", "Lateness of the event loop", labels=["quantile"]
+        )
+        lag.add_metric(["0.5"], stats.loop_lag_ms.p50 / 1e3)
+        lag.add_metric(["0.99"], stats.loop_lag_ms.p99 / 1e3)
         yield stages
+        yield lag
         yield slots
         yield undelivered
         yield GaugeMetricFamily(

@@ -17,7 +17,16 @@ from pipeline.locate import printable
 if TYPE_CHECKING:
     from pipeline.stats import CameraStats, Percentiles, Stats
 
-__all__ = ["StatusLine", "ensure_writable", "status", "summary", "table", "write_json"]
+__all__ = [
+    "StatusLine",
+    "ensure_writable",
+    "number",
+    "shown",
+    "status",
+    "summary",
+    "table",
+    "write_json",
+]
 
 _STAGES = ("capture", "preprocess", "infer", "postprocess")
 
@@ -36,11 +45,12 @@ def summary(stats: Stats) -> dict[str, Any]:
         "results": stats.results,
         "dropped": dict(stats.dropped),
         "undelivered": dict(stats.undelivered),
-        "fps": _number(stats.fps),
-        "elapsed_s": _number(stats.elapsed_s),
+        "fps": number(stats.fps),
+        "elapsed_s": number(stats.elapsed_s),
         "latency_ms": _percentiles(stats.latency_ms),
-        "stage_ms": {name: _number(value.p50) for name, value in _stages(stats)},
-        "stage_p99_ms": {name: _number(value.p99) for name, value in _stages(stats)},
+        "loop_lag_ms": _percentiles(stats.loop_lag_ms),
+        "stage_ms": {name: number(value.p50) for name, value in _stages(stats)},
+        "stage_p99_ms": {name: number(value.p99) for name, value in _stages(stats)},
         "driver_allocations": {"at_start": at_start, "at_end": at_end},
         "zero_copy": dict(stats.zero_copy),
         "notes": dict(stats.notes),
@@ -59,7 +69,7 @@ def _camera(camera: CameraStats) -> dict[str, Any]:
         "results": camera.results,
         "dropped": dict(camera.dropped),
         "reconnects": camera.reconnects,
-        "fps": _number(camera.fps),
+        "fps": number(camera.fps),
         "latency_ms": _percentiles(camera.latency_ms),
     }
 
@@ -72,8 +82,8 @@ def status(stats: Stats) -> str:
     used = stats.depth - stats.slots.get("free", 0)
     age = stats.latency_ms
     return (
-        f"{stats.results} results  {_shown(stats.fps)} fps  "
-        f"age p50 {_shown(age.p50)} p99 {_shown(age.p99)} ms  "
+        f"{stats.results} results  {shown(stats.fps)} fps  "
+        f"age p50 {shown(age.p50)} p99 {shown(age.p99)} ms  "
         f"dropped {_counts(stats.dropped)}  slots {used}/{stats.depth}"
         + (f"  undelivered {_counts(stats.undelivered)}" if any(stats.undelivered.values()) else "")
         + (f"  {', '.join(missing)}" if missing else "")
@@ -91,7 +101,7 @@ def table(stats: Stats) -> str:
         ("engine", f"{stats.engine} on {stats.device}"),
         ("frames", f"{stats.frames} captured, {stats.results} results"),
         ("dropped", _counts(stats.dropped)),
-        ("rate", f"{_shown(stats.fps)} fps over {_shown(stats.elapsed_s)} s"),
+        ("rate", f"{shown(stats.fps)} fps over {shown(stats.elapsed_s)} s"),
         ("age", _pair(stats.latency_ms)),
     ]
     if any(stats.undelivered.values()):
@@ -103,6 +113,8 @@ def table(stats: Stats) -> str:
     for name, value in stages:
         mark = "  <- slowest" if slowest is not None and value.p50 == slowest else ""
         rows.append((f"  {name}", f"{_pair(value)}{mark}"))
+    if _known(stats.loop_lag_ms.p50):
+        rows.append(("loop lag", _pair(stats.loop_lag_ms)))
     rows.append(("driver allocations", f"{at_start} at start, {at_end} at end"))
     rows += [(f"  {name}", route) for name, route in stats.zero_copy.items()]
     rows += list(stats.notes.items())
@@ -209,22 +221,24 @@ def _counts(numbers: Mapping[str, int]) -> str:
 
 
 def _percentiles(value: Percentiles) -> dict[str, float | None]:
-    return {"p50": _number(value.p50), "p99": _number(value.p99)}
+    return {"p50": number(value.p50), "p99": number(value.p99)}
 
 
 def _pair(value: Percentiles) -> str:
-    return f"p50 {_shown(value.p50)} ms, p99 {_shown(value.p99)} ms"
+    return f"p50 {shown(value.p50)} ms, p99 {shown(value.p99)} ms"
 
 
 def _known(value: float | None) -> bool:
     return value is not None and math.isfinite(value)
 
 
-def _number(value: float | None) -> float | None:
+def number(value: float | None) -> float | None:
+    """Rounded for JSON; None where nothing was measured."""
     return round(value, 4) if value is not None and math.isfinite(value) else None
 
 
-def _shown(value: float | None) -> str:
+def shown(value: float | None) -> str:
+    """Three digits that matter; a dash where nothing was measured."""
     if value is None or not math.isfinite(value):
         return "-"
     return f"{value:.3g}" if value < 100 else f"{value:.0f}"

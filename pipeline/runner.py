@@ -16,8 +16,10 @@ from pipeline.assembly import Assembly
 from pipeline.cameras import Cameras
 from pipeline.channel import Channel, ChannelClosed
 from pipeline.clock import Clock, MonotonicClock
+from pipeline.contracts import Reader
 from pipeline.errors import ClosedError
 from pipeline.events import EventStream
+from pipeline.lag import LoopLag
 from pipeline.results import Result
 from pipeline.settings import Config
 from pipeline.sources import SourceSettings
@@ -48,14 +50,15 @@ class Runner:
 
     Frames begin to flow with ``async for`` or ``wait``. One task owns all others; it opens the
     parts, runs the stages as one group and closes everything in order, whatever happens.
-    ``abandoned`` names the threads that were stuck and had to be left behind.
+    ``abandoned`` names the threads that were stuck and had to be left behind. ``frames``, an
+    async iterable of arrays or a ``Reader``, replaces the one source.
     """
 
     def __init__(
         self,
         config: Config,
         *,
-        frames: AsyncIterable[Any] | None = None,
+        frames: AsyncIterable[Any] | Reader | None = None,
         live: bool = False,
         max_frames: int | None = None,
         clock: Clock | None = None,
@@ -123,10 +126,12 @@ class Runner:
         await self._ended()
 
     async def _live_and_die(self, parts: Assembly, cameras: Cameras) -> None:
+        lag = LoopLag(asyncio.get_running_loop(), self.recorder.loop_lag)
         try:
             await parts.open()
             self._opened.set_result(None)
             await self._go.wait()
+            lag.start()
             async with asyncio.TaskGroup() as group:
                 for stage in (parts.dispatch, parts.finish, *parts.sinks):
                     group.create_task(self._guard(stage), name=stage.name)
@@ -138,6 +143,7 @@ class Runner:
         except* Exception as group_error:
             self._note(_first(group_error))
         finally:
+            lag.stop()
             cameras.end()
             await self._close_parts(parts)
 

@@ -31,6 +31,9 @@ class Percentiles(NamedTuple):
     p99: float
 
 
+_NOTHING = Percentiles(math.nan, math.nan)
+
+
 class Histogram:
     """Durations in buckets that grow with them, so its size does not depend on their number."""
 
@@ -53,6 +56,14 @@ class Histogram:
             whole.count += part.count
             whole._buckets = [a + b for a, b in zip(whole._buckets, part._buckets, strict=True)]
         return whole
+
+    def since(self, earlier: Histogram) -> Histogram:
+        """Only the durations that came after ``earlier``, a copy made by ``merged``."""
+        later = Histogram()
+        later.count = self.count - earlier.count
+        pairs = zip(self._buckets, earlier._buckets, strict=True)
+        later._buckets = [now - then for now, then in pairs]
+        return later
 
     def percentile(self, percent: float) -> float:
         """Nanoseconds that ``percent`` of the durations do not exceed; nan when there are none."""
@@ -120,6 +131,7 @@ class Stats:
     ``undelivered``, by receiver: they are results all the same. ``driver_allocations`` are
     those when the ring was ready and now, ``notes`` what the engine says about itself.
     ``events`` counts the states that each camera, the engine and each sink came into.
+    ``loop_lag_ms`` is how late the event loop was, looked at every 100 ms.
     """
 
     frames: int
@@ -142,6 +154,7 @@ class Stats:
     events: dict[str, dict[str, int]]
     error: str | None
     notes: dict[str, str] = field(default_factory=dict)
+    loop_lag_ms: Percentiles = _NOTHING
 
 
 @dataclass
@@ -197,6 +210,7 @@ class Recorder:
     events: dict[str, Counter[str]] = field(default_factory=dict)
     states: dict[str, str] = field(default_factory=dict)  # the last one of each
     lost_s: dict[str, float] = field(default_factory=dict)  # when a receiver last missed a result
+    loop_lag: Histogram = field(default_factory=Histogram)
 
     def camera(self, name: str) -> CameraRecorder:
         """The recorder of a camera; one that was removed and added again goes on counting."""
@@ -226,6 +240,7 @@ class Recorder:
             "fps": fps,
             "elapsed_s": elapsed,
             "latency_ms": Histogram.merged(c.latency for c in cameras).milliseconds(),
+            "loop_lag_ms": self.loop_lag.milliseconds(),
             "stage_ms": {
                 name: Histogram.merged(c.stages[name] for c in cameras).milliseconds()
                 for name in STAGES

@@ -23,7 +23,7 @@ FLOORS = (
     ("_native", "frame", "results", "worker", "videoio"),
     ("ring", "contracts"),
     ("sources", "preprocess", "backends", "postprocess", "sinks"),
-    ("channel", "selector", "stats", "stages"),
+    ("channel", "selector", "stats", "lag", "stages"),
     ("settings", "graph"),
     ("assembly",),
     ("cameras",),
@@ -31,7 +31,7 @@ FLOORS = (
     ("problems", "yamlfile", "config", "plan"),
     ("pipeline",),
     ("logs", "notify", "health", "service"),
-    ("arguments", "signals", "report", "terminal", "cli"),
+    ("arguments", "signals", "report", "terminal", "bench", "cli"),
     ("__main__",),
 )
 FELLOWS: dict[str, set[str]] = {
@@ -40,11 +40,13 @@ FELLOWS: dict[str, set[str]] = {
     "settings": set(),
     "graph": {"settings"},
     "selector": {"channel"},
+    "lag": {"stats"},
     "stages": {"channel", "selector", "stats"},
     "service": {"health", "notify"},
     "config": {"problems", "yamlfile"},
     "yamlfile": {"problems"},
-    "cli": {"arguments", "signals", "report", "terminal"},
+    "cli": {"arguments", "signals", "report", "terminal", "bench"},
+    "bench": {"report", "signals"},
 }
 # What the modules of a folder share; other modules there do not know one another.
 SHARED = {
@@ -62,6 +64,18 @@ SHARED = {
     "sinks": {"encoder", "settings", "target"},
     "postprocess": {"settings"},
     "backends": {"settings", "image", "library"},
+    "bench": {
+        "figures",
+        "meter",
+        "neighbours",
+        "readers",
+        "decode",
+        "parts",
+        "whole",
+        "verdict",
+        "show",
+        "bench",
+    },
     "stages": {"base", "connection", "dispatch", "engine", "outlet"},
 }
 MODULES = sorted(PACKAGE.rglob("*.py"))

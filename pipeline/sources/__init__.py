@@ -9,13 +9,13 @@ from collections.abc import AsyncIterable
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
+from pipeline.contracts import Reader
 from pipeline.errors import ConfigError, SourceError, optional
 from pipeline.locate import is_url
 from pipeline.sources.settings import SourceSettings
 
 if TYPE_CHECKING:
     from pipeline.clock import Clock
-    from pipeline.contracts import Reader
 
 __all__ = ["SourceSettings", "kind_of", "make_reader", "overflow_of"]
 
@@ -38,7 +38,7 @@ def kind_of(settings: SourceSettings) -> Kind:
 
 
 def make_reader(
-    source: SourceSettings | AsyncIterable[Any],
+    source: SourceSettings | AsyncIterable[Any] | Reader,
     clock: Clock,
     loop: asyncio.AbstractEventLoop | None = None,
     *,
@@ -46,10 +46,13 @@ def make_reader(
 ) -> Reader:
     """A reader, not yet open, for settings or for an async iterable of arrays.
 
-    Paths must be resolved already (``pipeline.locate.resolve``). ``loop`` is where an
-    iterable runs, the running loop by default; ``live`` says whether an iterable's items come
-    at their own pace. ConfigError when the settings do not fit the kind of source.
+    What is a reader already is returned as it is. Paths must be resolved already
+    (``pipeline.locate.resolve``). ``loop`` is where an iterable runs, the running loop by
+    default; ``live`` says whether an iterable's items come at their own pace. ConfigError when
+    the settings do not fit the kind of source.
     """
+    if isinstance(source, Reader):
+        return source
     if not isinstance(source, SourceSettings):
         from pipeline.sources.arrays import ArraysReader
 

@@ -118,6 +118,16 @@ def test_the_table_is_in_order_and_marks_the_slowest_stage() -> None:
     assert table(BEFORE)
 
 
+def test_the_lag_of_the_loop_is_told_once_it_was_measured() -> None:
+    assert "loop lag" not in table(STATS)
+    assert summary(STATS)["loop_lag_ms"] == {"p50": None, "p99": None}
+    lagging = dataclasses.replace(STATS, loop_lag_ms=Percentiles(0.5, 12.0))
+    assert "p50 0.5 ms, p99 12 ms" in next(
+        line for line in table(lagging).splitlines() if line.startswith("loop lag")
+    )
+    assert summary(lagging)["loop_lag_ms"] == {"p50": 0.5, "p99": 12.0}
+
+
 def test_the_summary_is_json_without_nan() -> None:
     told = json.loads(json.dumps(summary(STATS), allow_nan=False))
     assert told["dropped"] == {"latest": 2, "cancelled": 0, "no_buffer": 1}

@@ -654,6 +654,11 @@ async def test_arrays_of_any_memory_layout_are_frames() -> None:
         np.testing.assert_array_equal(frame, expected)
 
 
+def test_a_reader_is_its_own_reader() -> None:
+    reader = SyntheticReader(settings("synthetic:"), MonotonicClock())
+    assert make_reader(reader, MonotonicClock()) is reader
+
+
 async def test_an_array_is_copied_before_the_next_is_made() -> None:
     shared = np.zeros((2, 2, 3), np.uint8)
 

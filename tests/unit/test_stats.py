@@ -45,6 +45,18 @@ def test_milliseconds() -> None:
     assert p99 == pytest.approx(99, rel=1 / 64)
 
 
+def test_what_came_since_a_copy_was_made() -> None:
+    histogram = Histogram()
+    histogram.record(5)
+    before = Histogram.merged([histogram])
+    histogram.record(100)
+    histogram.record(100)
+    later = histogram.since(before)
+    assert (before.count, later.count, histogram.count) == (1, 2, 3)
+    assert later.percentile(0) == later.percentile(100) == 100
+    assert later.since(later).count == 0
+
+
 @given(
     values=st.lists(st.integers(0, 2**50), min_size=1, max_size=200),
     percent=st.floats(0, 100),

@@ -1,0 +1,1 @@
+"""How fast a configuration is here: each stage alone, the whole, and what holds it up."""

@@ -1,0 +1,159 @@
+"""All measurements of a configuration, in order."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import NamedTuple
+
+from pipeline.assembly import located
+from pipeline.bench.decode import Decoded, decode_alone
+from pipeline.bench.figures import (
+    EngineFigures,
+    Report,
+    WholeFigures,
+    middle,
+    middle_of_parts,
+)
+from pipeline.bench.meter import Conditions
+from pipeline.bench.neighbours import Neighbours
+from pipeline.bench.parts import parts_alone
+from pipeline.bench.readers import Paced, Replay, as_file, has_own_pace, own_fps
+from pipeline.bench.whole import whole
+from pipeline.contracts import Reader
+from pipeline.report import shown
+from pipeline.settings import Config
+from pipeline.sources import SourceSettings, make_reader
+
+__all__ = ["Bench"]
+
+_OVERLOAD = 10.0
+
+
+class _Round(NamedTuple):
+    decoded: Decoded
+    parts: EngineFigures
+    offline: WholeFigures
+
+
+class Bench:
+    """Measures the first source of ``config`` with the model, each part and the whole.
+
+    Each measurement takes ``seconds``; ``rate`` is that of the live run, by default half of
+    what was reached offline, but not more than the source's own. ``tell`` is called with what
+    is being measured. With ``rounds`` the parts and the whole are measured in turn, so often,
+    and each figure is the median one. ``abandoned`` names threads that were stuck and left behind.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        seconds: float,
+        rate: float | None,
+        tell: Callable[[str], None],
+        rounds: int = 1,
+    ) -> None:
+        self._conditions = Conditions(seconds, tell)
+        self.name, self._source = next(iter(config.sources.items()))
+        self._cameras = len(config.sources)
+        self._config = config
+        self._rate = rate
+        self._rounds = rounds
+        self._own_pace = has_own_pace(self._source)
+
+    @property
+    def abandoned(self) -> list[str]:
+        """Names of threads that were left behind."""
+        return self._conditions.abandoned
+
+    async def run(self) -> Report:
+        """Measure. Raises what opening and running a pipeline raises."""
+        neighbours = Neighbours()
+        rounds = [await self._round() for _ in range(self._rounds)]
+        decoded = rounds[0].decoded
+        offline = middle([each.offline for each in rounds])
+        rate = self._live_rate(decoded, offline.fps)
+        at = "its own rate" if rate is None else f"{shown(rate)} fps"
+        self._conditions.tell(f"the whole, live at {at}")
+        live = await whole(self._live(), self._paced(rate), self._conditions, live=True)
+        offered = _OVERLOAD * offline.fps
+        self._conditions.tell(f"the whole, live at {shown(offered)} fps")
+        flood = Replay(decoded.frames, self._conditions.clock, offered)
+        overload = await whole(self._live(), flood, self._conditions, live=True)
+        height, width, _ = decoded.frames[0].shape
+        return Report(
+            self.name,
+            (width, height),
+            len(os.sched_getaffinity(0)),
+            self._own_pace,
+            middle([each.decoded.figures for each in rounds]),
+            middle_of_parts([each.parts for each in rounds]),
+            offline,
+            rate,
+            live,
+            overload,
+            neighbours.cores(),
+            tuple(self._notes()),
+        )
+
+    async def _round(self) -> _Round:
+        """The parts, and the whole as fast as it goes."""
+        decoded = await self._decode()
+        config = self._only(overflow="block", max_fps=None, max_age_ms=None)
+        parts = await parts_alone(config, decoded.frames, self._conditions)
+        self._conditions.tell("the whole, as fast as it goes")
+        replayed = Replay(decoded.frames, self._conditions.clock) if self._own_pace else None
+        offline = await whole(config, replayed or self._reader(), self._conditions)
+        return _Round(decoded, parts, offline)
+
+    async def _decode(self) -> Decoded:
+        source = self._source
+        limit = None
+        if self._own_pace:
+            limit = source.open_timeout_s + 4 * source.read_timeout_s + 2 * self._conditions.seconds
+        where = "source.uri" if self._config.source else f"cameras.{self.name}.uri"
+        with located(where):
+            reader = self._reader()
+            return await decode_alone(
+                reader, self._conditions, own_pace=self._own_pace, timeout=limit
+            )
+
+    def _reader(self) -> Reader:
+        source = self._source if self._own_pace else as_file(self._source)
+        return make_reader(source, self._conditions.clock)
+
+    def _paced(self, rate: float | None) -> Reader | None:
+        """The source at the rate; None for a camera, which is opened as always."""
+        if rate is None:
+            return None
+        return Paced(self._reader(), self._conditions.clock, rate)
+
+    def _live_rate(self, decoded: Decoded, reached: float) -> float | None:
+        if self._own_pace:
+            return None
+        own = own_fps(self._source) or decoded.format.fps
+        return self._rate or min(reached / 2, own or reached / 2)
+
+    def _live(self) -> Config:
+        policy = "drop_newest" if self._source.overflow == "drop_newest" else "latest"
+        return self._only(overflow=policy, max_fps=None, max_age_ms=None)
+
+    def _only(self, **changes: object) -> Config:
+        """The configuration with this one source, changed, and without sinks."""
+        source: SourceSettings = self._source.model_copy(update={"realtime": False, **changes})
+        one = {"source": source} if self._config.source else {"cameras": {self.name: source}}
+        return self._config.model_copy(update={**one, "sinks": ()})
+
+    def _notes(self) -> list[str]:
+        notes = []
+        if self._cameras > 1:
+            notes.append(f"of {self._cameras} cameras only {self.name!r} was measured")
+        if self._own_pace:
+            notes.append(
+                "the source has its own pace: decode is the time from a frame's capture to its "
+                "picture, the live run is at that pace, and the limit, the run as fast as it "
+                "goes and the overload are with frames from memory, without decoding"
+            )
+            if self._rate is not None:
+                notes.append("--rate was left aside, as the source has its own")
+        return notes
