@@ -12,13 +12,13 @@ from pipeline.errors import EngineNotInstalledError
 __all__ = ["first_loadable", "named_library"]
 
 
-def named_library(setting: str, place: str = "") -> str:
-    """A library that the settings name: a path must exist, a plain name is the loader's.
+def named_library(setting: str) -> str:
+    """The library that ``model.library`` names: a path must exist, a plain name is the loader's.
 
-    EngineNotInstalledError, its message beginning with ``place``, when the path does not.
+    EngineNotInstalledError when the path does not.
     """
     if os.sep in setting and not Path(setting).is_file():
-        raise EngineNotInstalledError(f"{place}{setting}: no such library")
+        raise EngineNotInstalledError(f"model.library: {setting}: no such library")
     return setting
 
 

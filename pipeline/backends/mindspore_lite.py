@@ -74,7 +74,7 @@ def find_library(setting: str | None = None) -> str:
     EngineNotInstalledError when there is none.
     """
     if setting is not None:
-        return named_library(setting, "model.library: ")
+        return named_library(setting)
     found = first_loadable(_SONAMES)
     if found is None:
         raise EngineNotInstalledError(

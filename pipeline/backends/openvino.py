@@ -108,7 +108,7 @@ def find_library(setting: str | None = None) -> str:
     none or the package is too old.
     """
     if setting is not None:
-        return named_library(setting, "model.library: ")
+        return named_library(setting)
     packaged = _packaged_library()
     if packaged is not None:
         _check_version()

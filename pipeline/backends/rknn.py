@@ -90,7 +90,7 @@ def find_library(setting: str | None = None) -> str:
     """Path or loader name of librknnrt.so; EngineNotInstalledError tells what to install."""
     from pipeline import _native
 
-    library = named_library(setting, "model.library: ") if setting else _SONAME
+    library = named_library(setting) if setting else _SONAME
     try:
         _native.rknn_check_library(library)
     except EngineNotInstalledError as error:
