@@ -10,15 +10,19 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+
+if TYPE_CHECKING:
+    from tests.waiting import until
+else:
+    from waiting import until
 
 ROOT = Path(__file__).parents[2]
 WATCHDOG = 60.0
@@ -81,13 +85,6 @@ def get(url: str) -> tuple[int, str]:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WATCHDOG
-    while not condition():
-        assert time.monotonic() < deadline, "it hangs"
-        time.sleep(0.01)
 
 
 def metrics(base: str) -> dict[tuple[str, ...], float]:

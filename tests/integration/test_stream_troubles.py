@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         read_number,
     )
     from tests.servers.picture import luma
+    from tests.waiting import becomes
 else:
     from servers import (
         HlsServer,
@@ -47,6 +48,7 @@ else:
         read_number,
     )
     from servers.picture import luma
+    from waiting import becomes
 
 WATCHDOG = 30.0  # seconds until a hang is a failure; nothing waits for it otherwise
 
@@ -113,16 +115,6 @@ def playing(url: str, **more: Any) -> Iterator[Player]:
         yield player
     finally:
         player.reader.close()
-
-
-def becomes(condition: Callable[[], bool]) -> bool:
-    """Whether something that happens elsewhere came true."""
-    deadline = time.monotonic() + WATCHDOG
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.002)
-    return True
 
 
 # --- the format

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         read_number,
     )
     from tests.servers.picture import MODULUS, luma
+    from tests.waiting import becomes
 else:
     from servers import (
         HlsServer,
@@ -48,6 +49,7 @@ else:
         read_number,
     )
     from servers.picture import MODULUS, luma
+    from waiting import becomes
 
 WATCHDOG = 30.0  # seconds until a hang is a failure; nothing waits for it otherwise
 SERVERS = Path(sys.modules[Server.__module__].__file__ or "").parent
@@ -88,16 +90,6 @@ def numbers(following: Callable[[], Image], count: int) -> list[int]:
     found = [read_number(following()) for _ in range(count)]
     assert None not in found, f"frames without a readable number: {found}"
     return [number for number in found if number is not None]
-
-
-def becomes(condition: Callable[[], bool]) -> bool:
-    """Whether something that another process does came true."""
-    deadline = time.monotonic() + WATCHDOG
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.002)
-    return True
 
 
 def refused(port: int) -> bool:

@@ -6,15 +6,18 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import cv2
 import pytest
 
+if TYPE_CHECKING:
+    from tests.waiting import until
+else:
+    from waiting import until
+
 ROOT = Path(__file__).parents[2]
-WATCHDOG = 60.0
 
 # Two sinks that write all the time; a key frame of the video comes each 25 frames.
 CONFIG = """\
@@ -27,13 +30,6 @@ sinks:
   - {kind: jsonl, path: out.jsonl}
   - {kind: video, path: out.VIDEO, fps: 25}
 """.replace("OUTPUT", "o" * 2000)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WATCHDOG
-    while not condition():
-        assert time.monotonic() < deadline, "it hangs"
-        time.sleep(0.002)
 
 
 def killed(folder: Path, ending: str, lines: int) -> None:
