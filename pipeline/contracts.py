@@ -44,9 +44,10 @@ class Reader(Protocol):
         """
 
     def retrieve(self, buffer: Image) -> None:
-        """Write the grabbed frame into ``buffer``, uint8 BGR (height, width, 3).
+        """Write the grabbed frame into ``buffer``, whose shape is that of the format.
 
-        SourceError when it cannot be decoded or its size is not that of ``buffer``.
+        SourceError when it cannot be decoded or its size is not that of ``buffer``;
+        FormatChangedError telling the format that it has instead, where that is known.
         """
 
     def interrupt(self) -> None:
@@ -88,8 +89,8 @@ class Preprocess(Protocol):
     def mapping(self) -> FrameMapping:
         """The placement fixed by ``open``."""
 
-    def process(self, image: Image, target: npt.NDArray[Any], slot_index: int) -> None:
-        """Fill ``target``, the input view of slot ``slot_index``, from ``image``."""
+    def process(self, pixels: Image, target: npt.NDArray[Any], slot_index: int) -> None:
+        """Fill ``target``, the input view of slot ``slot_index``, from a frame's ``pixels``."""
 
 
 class Postprocess(Protocol):

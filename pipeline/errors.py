@@ -48,7 +48,7 @@ class SourceError(PipelineError):
 
 
 class FormatChangedError(SourceError):
-    """Frames changed size while running; ``format`` is the new one."""
+    """Frames changed size, or how they lie in memory; ``format`` is the new one."""
 
     def __init__(self, message: str, frame_format: Any) -> None:
         super().__init__(message)

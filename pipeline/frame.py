@@ -9,10 +9,13 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from pipeline.colour import BgrConverter, Matrix
 
 __all__ = ["Frame", "FrameFormat", "FramePool", "Image"]
 
@@ -22,14 +25,30 @@ Image = npt.NDArray[np.uint8]
 class FrameFormat(NamedTuple):
     """What a source delivers.
 
-    Frames are uint8 BGR of shape (height, width, 3). ``fps`` and ``frames`` are
-    None where the source does not know them.
+    ``fps`` and ``frames`` are None where the source does not know them. ``pixels`` tells how
+    a frame lies in its buffer: ``bgr`` is uint8 (height, width, 3); ``i420`` is uint8
+    (height * 3 / 2, width), the rows of Y and then U and V at half the width and height,
+    which are even. ``matrix`` and ``full_range`` say which colours I420 stands for.
     """
 
     width: int
     height: int
     fps: float | None = None
     frames: int | None = None
+    pixels: Literal["bgr", "i420"] = "bgr"
+    matrix: Matrix = "601"
+    full_range: bool = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of a frame's buffer."""
+        if self.pixels == "i420":
+            return (self.height * 3 // 2, self.width)
+        return (self.height, self.width, 3)
+
+    def fits(self, other: FrameFormat) -> bool:
+        """Whether frames of the other format lie in their buffers in the same way."""
+        return self[:2] == other[:2] and self[4:] == other[4:]
 
 
 class Frame:
@@ -37,28 +56,31 @@ class Frame:
 
     ``sequence`` counts the frames of its camera from 0; ``captured_ns`` is the stamp at
     which the picture was taken (or was due), ``retrieved_ns`` when it was decoded.
+    ``pixels`` is the buffer as the source filled it.
     """
 
     __slots__ = (
         "__weakref__",
         "_holders",
+        "_picture",
         "_pool",
         "_views",
         "camera",
         "captured_ns",
         "grabbed_ns",
-        "image",
         "index",
+        "pixels",
         "retrieved_ns",
         "sequence",
     )
 
-    def __init__(self, pool: FramePool, index: int, image: Image) -> None:
+    def __init__(self, pool: FramePool, index: int, pixels: Image) -> None:
         self._pool = pool
+        self._picture: Image | None = None
         self._holders = 0
         self._views = 0
         self.index = index
-        self.image = image
+        self.pixels = pixels
         self.camera = ""
         self.sequence = -1
         self.captured_ns = 0
@@ -69,6 +91,14 @@ class Frame:
     def format(self) -> FrameFormat:
         """Format of the source when it was captured."""
         return self._pool.format
+
+    @property
+    def image(self) -> Image:
+        """Uint8 BGR (height, width, 3), for as long as the frame is held.
+
+        Where the buffer holds planes they are converted when this is first asked for.
+        """
+        return self.pixels if self.format.pixels == "bgr" else self._pool._picture_of(self)
 
     def retain(self) -> None:
         """Add a holder; each holder calls ``release`` once."""
@@ -84,14 +114,18 @@ class Frame:
         self._pool._settle(self)
 
     def view(self) -> Image:
-        """Read-only array over the buffer; the buffer is not reused while it lives."""
-        # The memoryview between stops NumPy from naming the pool's own array as the base of
-        # slices, so the array made here outlives every slice of it and can be watched.
-        array = np.asarray(self.image.data)
-        array.flags.writeable = False
+        """Read-only array over ``image``; the buffer is not reused while it lives."""
         with self._pool.lock:
             self._views += 1
-        weakref.finalize(array, self._drop_view).atexit = False
+        try:
+            # The memoryview between stops NumPy from naming the pool's own array as the base of
+            # slices, so the array made here outlives every slice of it and can be watched.
+            array = np.asarray(self.image.data)
+            array.flags.writeable = False
+            weakref.finalize(array, self._drop_view).atexit = False
+        except BaseException:
+            self._drop_view()
+            raise
         return array
 
     def _drop_view(self) -> None:
@@ -106,7 +140,8 @@ class Frame:
 class FramePool:
     """A fixed set of frame buffers, all of one shape.
 
-    ``count`` buffers of uint8 (height, width, 3) are allocated here and nowhere else.
+    ``count`` buffers of the format's shape are allocated here and nowhere else. Where they are
+    not BGR, as many pictures are allocated besides as are asked for at a time, and used again.
     ``on_free`` is called, from whichever thread freed it, each time a buffer comes back.
     """
 
@@ -117,8 +152,12 @@ class FramePool:
         self.lock = threading.RLock()
         self.format = frame_format
         self.on_free = on_free
-        shape = (frame_format.height, frame_format.width, 3)
+        shape = frame_format.shape
         self._frames = [Frame(self, i, np.zeros(shape, np.uint8)) for i in range(count)]
+        self._converting = threading.Lock()
+        self._converter: BgrConverter | None = None
+        self._pictures: list[Image] = []  # those that no frame has
+        self._picture_bytes = 0
         self._free = list(self._frames)
         self._out = [False] * count
 
@@ -132,8 +171,8 @@ class FramePool:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all buffers together."""
-        return sum(frame.image.nbytes for frame in self._frames)
+        """Bytes of all buffers and pictures together."""
+        return sum(frame.pixels.nbytes for frame in self._frames) + self._picture_bytes
 
     def try_acquire(self) -> Frame | None:
         """Lend a buffer with one holder, or None when all are out."""
@@ -150,6 +189,37 @@ class FramePool:
             if not (self._out[frame.index] and frame._idle()):
                 return
             self._out[frame.index] = False
+            if frame._picture is not None:
+                self._pictures.append(frame._picture)
+                frame._picture = None
             self._free.append(frame)
         if self.on_free is not None:
             self.on_free()
+
+    def _picture_of(self, frame: Frame) -> Image:
+        """The BGR of a frame of planes, made once for as long as the frame is out."""
+        if frame._picture is not None:
+            return frame._picture
+        # One lock for the converter and so that two who ask for one frame get one picture.
+        # Not the pool's: nobody who frees a buffer waits for a conversion.
+        with self._converting:
+            if frame._picture is None:
+                picture = self._spare_picture()
+                self._bgr_converter().convert(frame.pixels, picture)
+                frame._picture = picture
+            return frame._picture
+
+    def _spare_picture(self) -> Image:
+        with self.lock:
+            if self._pictures:
+                return self._pictures.pop()
+            self._picture_bytes += self.format.width * self.format.height * 3
+        return np.empty((self.format.height, self.format.width, 3), np.uint8)
+
+    def _bgr_converter(self) -> BgrConverter:
+        if self._converter is None:
+            from pipeline.colour import BgrConverter
+
+            form = self.format
+            self._converter = BgrConverter(form.width, form.matrix, form.full_range)
+        return self._converter

@@ -10,7 +10,9 @@ import numpy.typing as npt
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
+from pipeline.colour import Order
 from pipeline.contracts import FrameMapping
+from pipeline.drawing import Area, Drawer, make_drawer
 from pipeline.errors import ConfigError, PipelineError
 from pipeline.frame import FrameFormat, Image
 
@@ -85,22 +87,19 @@ class Preprocessor:
 
     An input is uint8 (1, H, W, 3) or, for grey models, (1, H, W, 1); rows may be further
     apart than they are long. Mean and scale are the engine's work, and so is the colour order
-    unless ``swap_colors``; the input gets BGR as captured. Padding is written once for each
-    slot. Where OpenCV cannot write into the view (values within a row are apart) or would not,
-    the picture is made beside it and copied; ``copies`` counts that.
+    unless ``swap_colors``; the input gets BGR, also from frames of planes. Padding is written
+    once for each slot. Where OpenCV cannot write into the view (values within a row are apart)
+    or would not, the picture is made beside it and copied; ``copies`` counts that.
     """
 
     def __init__(self, settings: PreprocessSettings, *, swap_colors: bool = False) -> None:
         self._settings = settings
         self._swap = swap_colors
-        self._interpolation = _INTERPOLATION[settings.interpolation]
         self._placement: _Placement | None = None
-        self._frame_shape = (0, 0, 3)
+        self._drawer: Drawer | None = None
+        self._frame_shape: tuple[int, ...] = (0, 0, 3)
         self._shape = (1, 0, 0, 3)
         self._padded: set[int] = set()
-        # The picture before it becomes grey or its colours are swapped.
-        self._colour: Image | None = None
-        self._code = cv2.COLOR_BGR2GRAY
         self._beside: npt.NDArray[np.uint8] | None = None
         self.copies = 0
 
@@ -118,15 +117,15 @@ class Preprocessor:
                     f"got {given}"
                 )
         self._placement = _place(self._settings.resize, frame_format, width, height)
-        self._frame_shape = (frame_format.height, frame_format.width, 3)
+        self._frame_shape = frame_format.shape
         self._shape = (1, height, width, channels)
         self._padded = set()
         self._beside = None
-        self._colour = None
-        self._code = cv2.COLOR_BGR2GRAY if channels == 1 else cv2.COLOR_BGR2RGB
-        if channels == 1 or self._swap:
-            rows, columns = self._placement.target
-            self._colour = np.empty((rows.stop - rows.start, columns.stop - columns.start, 3), "u1")
+        rows, columns = self._placement.target
+        area = Area(*self._placement.source, columns.stop - columns.start, rows.stop - rows.start)
+        order: Order = "grey" if channels == 1 else "rgb" if self._swap else "bgr"
+        interpolation = _INTERPOLATION[self._settings.interpolation]
+        self._drawer = make_drawer(frame_format, area, order, interpolation)
 
     @property
     def mapping(self) -> FrameMapping:
@@ -137,47 +136,39 @@ class Preprocessor:
         """Others wrote to this slot, so that its padding must be written again."""
         self._padded.discard(slot_index)
 
-    def process(self, image: Image, target: npt.NDArray[Any], slot_index: int) -> None:
-        """Fill ``target``, the input view of slot ``slot_index``, from ``image``.
+    def process(self, pixels: Image, target: npt.NDArray[Any], slot_index: int) -> None:
+        """Fill ``target``, the input view of slot ``slot_index``, from a frame's ``pixels``.
 
         PipelineError when either has not the shape that ``open`` was told.
         """
         placement = self._opened()
-        if image.shape != self._frame_shape or target.shape != self._shape:
+        if pixels.shape != self._frame_shape or target.shape != self._shape:
             raise PipelineError(
                 f"preprocess: needed a frame {self._frame_shape} and an input {self._shape}, "
-                f"got {image.shape} and {target.shape}"
+                f"got {pixels.shape} and {target.shape}"
             )
         if slot_index not in self._padded:
             target.fill(self._settings.pad)
             self._padded.add(slot_index)
         inner = target[0, ..., 0] if self._shape[3] == 1 else target[0]
-        self._draw(image[placement.source], inner[placement.target])
+        self._draw(pixels, inner[placement.target])
 
     def _opened(self) -> _Placement:
         if self._placement is None:
             raise PipelineError("preprocess: not open")
         return self._placement
 
-    def _draw(self, image: Image, inner: npt.NDArray[np.uint8]) -> None:
+    def _draw(self, pixels: Image, inner: npt.NDArray[np.uint8]) -> None:
+        assert self._drawer is not None
         # OpenCV takes any distance between rows, but none within a row.
         dense = inner.strides[1:] == ((1,) if inner.ndim == 2 else (inner.shape[2], 1))
         if not dense and self._beside is None:
             self._beside = np.empty(inner.shape, np.uint8)
         into = inner if dense or self._beside is None else self._beside
-        if self._colour is None:
-            made = self._resize(image, into)
-        else:
-            colour = self._resize(image, self._colour)
-            made = np.asarray(cv2.cvtColor(colour, self._code, dst=into), np.uint8)
+        made = self._drawer.draw(pixels, into)
         if made is not inner and made.ctypes.data != inner.ctypes.data:
             np.copyto(inner, made)
             self.copies += 1
-
-    def _resize(self, image: Image, into: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-        size = (into.shape[1], into.shape[0])
-        made = cv2.resize(image, size, dst=into, interpolation=self._interpolation)
-        return np.asarray(made, np.uint8)
 
 
 def _picture(spec: TensorSpec) -> tuple[int, int, int]:
@@ -200,6 +191,7 @@ def _place(resize: str, frame: FrameFormat, width: int, height: int) -> _Placeme
     x0, y0, taken_width, taken_height = 0, 0, frame.width, frame.height  # of the frame
     left, top, new_width, new_height = 0, 0, width, height  # of the input
     across, down = width / frame.width, height / frame.height
+    step = 2 if frame.pixels == "i420" else 1  # half a chroma sample cannot be taken
     if resize == "letterbox":
         scale = min(across, down)
         new_width = min(width, max(1, round(frame.width * scale)))
@@ -207,9 +199,8 @@ def _place(resize: str, frame: FrameFormat, width: int, height: int) -> _Placeme
         left, top = (width - new_width) // 2, (height - new_height) // 2
     elif resize == "crop":
         scale = max(across, down)
-        taken_width = min(frame.width, max(1, round(width / scale)))
-        taken_height = min(frame.height, max(1, round(height / scale)))
-        x0, y0 = (frame.width - taken_width) // 2, (frame.height - taken_height) // 2
+        x0, taken_width = _middle(frame.width, width / scale, step)
+        y0, taken_height = _middle(frame.height, height / scale, step)
     # From the sizes as rounded, so that points map back exactly.
     scale_x, scale_y = new_width / taken_width, new_height / taken_height
     return _Placement(
@@ -219,3 +210,9 @@ def _place(resize: str, frame: FrameFormat, width: int, height: int) -> _Placeme
             scale_x, scale_y, left - x0 * scale_x, top - y0 * scale_y, frame.width, frame.height
         ),
     )
+
+
+def _middle(whole: int, wanted: float, step: int) -> tuple[int, int]:
+    """Start and length of the middle part of a side, multiples of ``step`` as the side is."""
+    taken = min(whole, step * max(1, round(wanted / step)))
+    return (whole - taken) // 2 // step * step, taken

@@ -151,7 +151,10 @@ class Result:
 
     @property
     def image(self) -> Image:
-        """The frame, read-only uint8 BGR (height, width, 3)."""
+        """The frame, read-only uint8 BGR (height, width, 3).
+
+        Where the source gives YUV planes, they are converted when this is first asked for.
+        """
         self._check()
         return self._image()
 

@@ -96,3 +96,9 @@ def no_leak(_warm: None) -> Iterator[None]:
 def held_by_process() -> Callable[[], Counter[str]]:
     """``held_by_process()`` counts the threads and descriptors of now."""
     return resources
+
+
+@pytest.fixture
+def small_planes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures of any size are kept as planes, so that small ones can test it."""
+    monkeypatch.setattr("pipeline.sources.pictures.LEAST_PIXELS", 0)

@@ -19,9 +19,9 @@ PACKAGE = ROOT / "pipeline"
 # From the ground up. A module may import from floors below its own, and within its floor only
 # what FELLOWS allows.
 FLOORS = (
-    ("errors", "clock", "locate", "opening", "backoff", "events"),
+    ("errors", "clock", "locate", "opening", "backoff", "events", "colour"),
     ("_native", "frame", "results", "worker", "videoio"),
-    ("ring", "contracts"),
+    ("ring", "contracts", "drawing"),
     ("sources", "preprocess", "backends", "postprocess", "sinks"),
     ("channel", "selector", "stats", "lag", "stages"),
     ("settings", "graph"),
@@ -56,6 +56,7 @@ SHARED = {
         "pace",
         "containers",
         "pictures",
+        "movie",
         "jpeg",
         "web",
         "link",

@@ -78,9 +78,9 @@ class Bench:
         live = await whole(self._live(), self._paced(rate), self._conditions, live=True)
         offered = _OVERLOAD * offline.fps
         self._conditions.tell(f"the whole, live at {shown(offered)} fps")
-        flood = Replay(decoded.frames, self._conditions.clock, offered)
+        flood = Replay(decoded.frames, self._conditions.clock, offered, decoded.format)
         overload = await whole(self._live(), flood, self._conditions, live=True)
-        height, width, _ = decoded.frames[0].shape
+        width, height = decoded.format[:2]
         return Report(
             self.name,
             (width, height),
@@ -100,9 +100,12 @@ class Bench:
         """The parts, and the whole as fast as it goes."""
         decoded = await self._decode()
         config = self._only(overflow="block", max_fps=None, max_age_ms=None)
-        parts = await parts_alone(config, decoded.frames, self._conditions)
+        parts = await parts_alone(config, decoded.format, decoded.frames, self._conditions)
         self._conditions.tell("the whole, as fast as it goes")
-        replayed = Replay(decoded.frames, self._conditions.clock) if self._own_pace else None
+        replayed = None
+        if self._own_pace:
+            clock = self._conditions.clock
+            replayed = Replay(decoded.frames, clock, found=decoded.format)
         offline = await whole(config, replayed or self._reader(), self._conditions)
         return _Round(decoded, parts, offline)
 

@@ -73,7 +73,7 @@ def _keep(taker: _Taker, due: float, stop: threading.Event) -> list[Image]:
     while len(frames) < most and not stop.is_set() and (not frames or time.monotonic() < due):
         if taker.take() is None:
             break
-        frame = taker.last.image
+        frame = taker.last.pixels
         if not frames or frame.shape == frames[0].shape:
             frames.append(frame.copy())
         most = min(_KEPT, max(2, _KEPT_BYTES // frame.nbytes))
@@ -105,7 +105,7 @@ class _Taker:
             frame = self._pool.try_acquire()
             assert frame is not None
             try:
-                self._reader.retrieve(frame.image)
+                self._reader.retrieve(frame.pixels)
             except FormatChangedError as change:
                 self._use(change.format)
                 continue

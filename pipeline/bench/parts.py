@@ -19,7 +19,7 @@ from pipeline.bench.figures import EngineFigures, InferFigures, StageFigures
 from pipeline.bench.meter import Conditions, Meter, on_thread, repeat
 from pipeline.bench.readers import Replay
 from pipeline.errors import AllocationError, PipelineError, RunError
-from pipeline.frame import Image
+from pipeline.frame import FrameFormat, Image
 from pipeline.ring import Ring, Slot
 from pipeline.settings import Config
 from pipeline.stats import Recorder
@@ -31,7 +31,7 @@ Array = npt.NDArray[Any]
 
 
 async def parts_alone(
-    config: Config, frames: Sequence[Image], conditions: Conditions
+    config: Config, found: FrameFormat, frames: Sequence[Image], conditions: Conditions
 ) -> EngineFigures:
     """Preprocess, infer with 1, 2, ... contexts, and postprocess, on these frames.
 
@@ -41,11 +41,11 @@ async def parts_alone(
     depth = config.ring.depth
     wanted = min(256, max(depth, 2 * config.model.context_count()))
     try:
-        return await _measured(_of_depth(wanted, config), frames, conditions)
+        return await _measured(_of_depth(wanted, config), found, frames, conditions)
     except AllocationError:
         if wanted == depth:
             raise
-        return await _measured(config, frames, conditions)
+        return await _measured(config, found, frames, conditions)
 
 
 def _of_depth(depth: int, config: Config) -> Config:
@@ -53,12 +53,12 @@ def _of_depth(depth: int, config: Config) -> Config:
 
 
 async def _measured(
-    config: Config, frames: Sequence[Image], conditions: Conditions
+    config: Config, found: FrameFormat, frames: Sequence[Image], conditions: Conditions
 ) -> EngineFigures:
     (name, source), *_ = config.sources.items()
     graph = wiring.build(config, live=False)
     parts = Assembly(config, graph, conditions.clock, Recorder())
-    parts.add_camera(graph.cameras[0], source, Replay(frames, conditions.clock))
+    parts.add_camera(graph.cameras[0], source, Replay(frames, conditions.clock, found=found))
     try:
         await parts.open()
         alone = _Parts(parts, name, frames, conditions)

@@ -90,13 +90,20 @@ class Paced:
 class Replay:
     """Frames from memory, again and again, at a rate or as fast as they are taken; a ``Reader``.
 
-    Nothing is decoded, so that a camera faster than any decoder can be played.
+    Nothing is decoded, so that a camera faster than any decoder can be played. ``found`` is the
+    frames' format; BGR of their own size by default.
     """
 
-    def __init__(self, frames: Sequence[Image], clock: Clock, fps: float | None = None) -> None:
+    def __init__(
+        self,
+        frames: Sequence[Image],
+        clock: Clock,
+        fps: float | None = None,
+        found: FrameFormat | None = None,
+    ) -> None:
         self.live = fps is not None
-        height, width, _ = frames[0].shape
-        self._format = FrameFormat(width, height, fps)
+        found = found or FrameFormat(frames[0].shape[1], frames[0].shape[0])
+        self._format = found._replace(fps=fps, frames=None)
         self._frames = itertools.cycle(frames)
         self._clock = clock
         self._ticker = None if fps is None else _Ticker(clock, fps)

@@ -86,7 +86,7 @@ class VideoSink:
             self._start(stream.format)
 
     def _start(self, frame_format: FrameFormat) -> None:
-        width, height, source_fps, _ = frame_format
+        width, height, source_fps, *_ = frame_format
         fps = self._settings.fps or source_fps or DEFAULT_FPS
         self._canvas = np.empty((height, width, 3), np.uint8)
         self._encoder = Encoder(self._settings.path, self._settings.codec, width, height, fps)

@@ -11,7 +11,7 @@ import cv2
 from pipeline.clock import Clock
 from pipeline.errors import SourceError
 from pipeline.frame import FrameFormat
-from pipeline.sources.capture import Capture, CaptureReader
+from pipeline.sources.capture import Capture, LiveCaptureReader
 from pipeline.sources.settings import SourceSettings
 
 __all__ = ["CameraReader"]
@@ -19,7 +19,7 @@ __all__ = ["CameraReader"]
 _log = logging.getLogger(__name__)
 
 
-class CameraReader(CaptureReader):
+class CameraReader(LiveCaptureReader):
     """Frames of one camera, stamped when they arrived; implements ``Reader``.
 
     Pixel format, width, height and rate are asked for; the camera may choose others, which is

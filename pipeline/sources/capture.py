@@ -6,7 +6,7 @@ import logging
 import math
 import threading
 from collections.abc import Sequence
-from typing import cast
+from typing import Generic, Protocol, TypeVar, cast
 
 import cv2
 import numpy as np
@@ -16,7 +16,7 @@ from pipeline.errors import FormatChangedError, SourceError
 from pipeline.frame import FrameFormat, Image
 from pipeline.videoio import error_line, mute_ffmpeg, quiet_opencv, unmute_ffmpeg
 
-__all__ = ["Capture", "CaptureReader", "deliver"]
+__all__ = ["Capture", "CaptureReader", "LiveCaptureReader", "deliver"]
 
 _log = logging.getLogger(__name__)
 
@@ -88,6 +88,10 @@ class Capture:
         fps = self.get(cv2.CAP_PROP_FPS) or None
         return FrameFormat(width, height, fps, int(self.get(cv2.CAP_PROP_FRAME_COUNT)) or None)
 
+    def rewind(self) -> bool:
+        """Go back to the start; whether the capture can."""
+        return self.set(cv2.CAP_PROP_POS_FRAMES, 0)
+
     def grab(self) -> bool:
         """Advance to the next frame; False at the end and when one could not be decoded."""
         try:
@@ -123,16 +127,25 @@ class Capture:
             unmute_ffmpeg()
 
 
-class CaptureReader:
+class _Decoder(Protocol):
+    def retrieve(self, buffer: Image) -> None: ...
+
+    def close(self) -> None: ...
+
+
+C = TypeVar("C", bound=_Decoder)
+
+
+class CaptureReader(Generic[C]):
     """What the readers on a ``Capture`` have in common; they give ``open`` and ``grab``."""
 
     def __init__(self, where: str) -> None:
         self._where = where
         self._stop = threading.Event()
-        self._capture: Capture | None = None
+        self._capture: C | None = None
 
     def retrieve(self, buffer: Image) -> None:
-        """Write the grabbed frame into ``buffer``, uint8 BGR of the format's size."""
+        """Write the grabbed frame into ``buffer``, which has the format's shape."""
         self._opened().retrieve(buffer)
 
     def interrupt(self) -> None:
@@ -145,6 +158,15 @@ class CaptureReader:
             self._capture.close()
             self._capture = None
 
+    def _opened(self) -> C:
+        if self._capture is None:
+            raise SourceError(f"{self._where}: not open")
+        return self._capture
+
+
+class LiveCaptureReader(CaptureReader[Capture]):
+    """What the readers of OpenCV's live captures have in common."""
+
     def _grab_live(self, clock: Clock, lost: str) -> int | None:
         """Wait for the next picture; when there is none any more, SourceError with ``lost``."""
         capture = self._opened()
@@ -155,8 +177,3 @@ class CaptureReader:
         if self._stop.is_set():
             return None
         raise SourceError(f"{self._where}: {lost}")
-
-    def _opened(self) -> Capture:
-        if self._capture is None:
-            raise SourceError(f"{self._where}: not open")
-        return self._capture

@@ -73,9 +73,10 @@ class HttpReader:
         with self._lock:
             self._stopped = True
             reader = self._reader
-        self._web.interrupt()
+        # The reader first: else it would take the broken connection for the stream's end.
         if reader is not None:
             reader.interrupt()
+        self._web.interrupt()
 
     def close(self) -> None:
         """Disconnect."""

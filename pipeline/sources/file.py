@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from typing import TYPE_CHECKING
 
 import cv2
 
@@ -17,6 +18,9 @@ from pipeline.sources.pace import Pace
 from pipeline.sources.settings import SourceSettings
 from pipeline.videoio import ffmpeg_backend
 
+if TYPE_CHECKING:
+    from pipeline.sources.movie import Movie
+
 __all__ = ["FileReader"]
 
 _log = logging.getLogger(__name__)
@@ -28,9 +32,11 @@ _MOST_GRABS = 1000
 _TOLERATED_SHARE = 0.1
 
 
-class FileReader(CaptureReader):
+class FileReader(CaptureReader["Capture | Movie"]):
     """Frames of one video file, implementing ``Reader``.
 
+    Where planes are wanted, and PyAV is installed and can hand them out, it reads; else OpenCV
+    does, as BGR.
     Stamps are when a frame was read or, with ``realtime``, when it was due by the file's own
     time. With ``loop`` the file starts again for ever. A file that was cut or is damaged
     delivers what can be decoded, then raises SourceError: it does when its structure says
@@ -47,6 +53,7 @@ class FileReader(CaptureReader):
         self._loop = settings.loop
         self._realtime = settings.realtime
         self._fps = settings.fps
+        self._planes = settings.pixels == "auto"
         self._pace: Pace | None = None
         self._container = Container()
         self._declared = 0
@@ -104,9 +111,15 @@ class FileReader(CaptureReader):
         if os.path.getsize(self._path) == 0:
             raise SourceError(f"{self._where}: the file is empty")
 
-    def _open_capture(self) -> Capture:
+    def _open_capture(self) -> Capture | Movie:
         # Absolute, as FFmpeg takes "name:rest" for a protocol.
         path = os.path.abspath(self._path)
+        # As many threads as OpenCV takes, but at a cut they would cost the last pictures.
+        threads = 1 if self._container.cut else cv2.getNumberOfCPUs()
+        movie = _movie(path, self._where, threads) if self._planes else None
+        return movie or self._open_with_opencv(path)
+
+    def _open_with_opencv(self, path: str) -> Capture:
         try:
             capture = Capture(path, ffmpeg_backend(), self._where)
         except SourceError as error:
@@ -122,7 +135,7 @@ class FileReader(CaptureReader):
             raise SourceError(f"{self._where}: a text file, not a video")
         return capture
 
-    def _advance(self, capture: Capture) -> bool:
+    def _advance(self, capture: Capture | Movie) -> bool:
         missing = max(0, self._declared - self._delivered)
         for _ in range(min(_MOST_GRABS, missing + _SPARE_GRABS)):
             if self._stop.is_set():
@@ -131,7 +144,7 @@ class FileReader(CaptureReader):
                 return True
         return False
 
-    def _stamp(self, capture: Capture) -> int | None:
+    def _stamp(self, capture: Capture | Movie) -> int | None:
         position = capture.position_ns()
         if self._delivered == 0:
             self._first_ns = position
@@ -145,9 +158,9 @@ class FileReader(CaptureReader):
         if self._pace is not None:
             self._pace.restart()
 
-    def _seek_start(self, capture: Capture) -> bool:
+    def _seek_start(self, capture: Capture | Movie) -> bool:
         """Grab the first frame again. Seeking keeps the decoder, but not every format can."""
-        if not (capture.set(cv2.CAP_PROP_POS_FRAMES, 0) and capture.grab()):
+        if not (capture.rewind() and capture.grab()):
             return False
         return capture.position_ns() == self._first_ns
 
@@ -169,3 +182,11 @@ class FileReader(CaptureReader):
         seconds = self._container.seconds or (self._declared / self._rate if self._rate else 0.0)
         played = (self._last_ns - self._first_ns) / 1e9 + (1 / self._rate if self._rate else 0.0)
         return played < seconds * (1 - _TOLERATED_SHARE)
+
+
+def _movie(path: str, where: str, threads: int) -> Movie | None:
+    try:
+        from pipeline.sources.movie import open_movie
+    except ImportError:  # PyAV comes with the extra "streams"
+        return None
+    return open_movie(path, where, threads)

@@ -7,7 +7,7 @@ import cv2
 from pipeline.clock import Clock
 from pipeline.errors import SourceError
 from pipeline.frame import FrameFormat
-from pipeline.sources.capture import Capture, CaptureReader
+from pipeline.sources.capture import Capture, LiveCaptureReader
 from pipeline.sources.settings import SourceSettings
 
 __all__ = ["SCHEME", "GstreamerReader"]
@@ -16,7 +16,7 @@ SCHEME = "gstreamer:"
 _SINK = " ! videoconvert ! appsink max-buffers=1 drop=true"
 
 
-class GstreamerReader(CaptureReader):
+class GstreamerReader(LiveCaptureReader):
     """Frames of the pipeline ``gstreamer: ELEMENT ! ...``, stamped when taken; a ``Reader``.
 
     Without an ``appsink`` of its own it is given one that keeps the newest picture only. Its

@@ -13,7 +13,7 @@ from pipeline.errors import SourceError
 from pipeline.frame import FrameFormat, Image
 from pipeline.locate import redact
 from pipeline.sources.jpeg import JpegFinder
-from pipeline.sources.pictures import BgrWriter, Damage, strict_decoder
+from pipeline.sources.pictures import Damage, PictureWriter, format_of, strict_decoder
 from pipeline.sources.settings import SourceSettings
 from pipeline.sources.web import WebStream
 
@@ -44,7 +44,7 @@ class MjpegReader:
         self._stop = threading.Event()
         self._finder = JpegFinder(self._where)
         self._damage = Damage(self._where)
-        self._writer = BgrWriter(self._where)
+        self._writer = PictureWriter(self._where, planes=settings.pixels == "auto")
         self._decoder: VideoCodecContext | None = None
         self._first: tuple[int, bytes] | None = None
         self._picture: bytes | None = None
@@ -65,7 +65,8 @@ class MjpegReader:
                 frame = self._decode(picture)
                 if frame is not None:
                     self._first = stamp, picture
-                    return FrameFormat(frame.width, frame.height)
+                    self._writer.format = format_of(frame, planes=self._writer.planes)
+                    return self._writer.format
         except SourceError:
             self.close()
             raise
@@ -85,7 +86,7 @@ class MjpegReader:
     def retrieve(self, buffer: Image) -> None:
         """Decode the picture into ``buffer``; for one that is damaged the next one is waited for.
 
-        FormatChangedError when its size is another.
+        FormatChangedError when it is of another format.
         """
         deadline = time.monotonic() + self._read_seconds
         while self._picture is not None:

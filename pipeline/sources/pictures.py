@@ -7,19 +7,27 @@ import time
 from typing import TYPE_CHECKING
 
 import numpy as np
-from av.video.reformatter import VideoReformatter
+from av.video.reformatter import ColorRange, VideoReformatter
 
+from pipeline.colour import Matrix, planes_of
 from pipeline.errors import FormatChangedError
 from pipeline.frame import FrameFormat, Image
 
 if TYPE_CHECKING:
     from av import VideoCodecContext, VideoFrame
+    from av.video.plane import VideoPlane
 
-__all__ = ["BgrWriter", "Damage", "strict_decoder"]
+__all__ = ["Damage", "PictureWriter", "declared_format", "format_of", "strict_decoder"]
 
 _log = logging.getLogger(__name__)
 
 _SAY_SECONDS = 10.0
+
+# Smaller pictures are converted at once: that takes less time than one call more for each plane.
+LEAST_PIXELS = 480 * 360
+_PLANAR = ("yuv420p", "yuvj420p", "nv12")
+# By FFmpeg's numbers (AVColorSpace); what is not told counts as BT.601, as with swscale.
+_MATRICES: dict[int, Matrix] = {1: "709", 2: "601", 5: "601", 6: "601"}
 
 
 def strict_decoder(context: VideoCodecContext) -> None:
@@ -32,31 +40,99 @@ def strict_decoder(context: VideoCodecContext) -> None:
     context.options = {"err_detect": "explode"}
 
 
-class BgrWriter:
-    """Writes pictures as uint8 BGR, by the colour matrix and range that they declare.
+def format_of(picture: VideoFrame, *, planes: bool = True) -> FrameFormat:
+    """How a decoded picture is kept: as planes where that is possible and wanted, else as BGR."""
+    if not planes:
+        return FrameFormat(picture.width, picture.height)
+    return _format(
+        (picture.width, picture.height),
+        picture.format.name,
+        picture.colorspace,
+        picture.color_range,
+    )
 
-    swscale converts into memory of its own and from there it is copied: PyAV lets it write
-    nowhere else, and the other way, OpenCV on copied planes, takes longer and knows one
-    colour range only.
+
+def declared_format(context: VideoCodecContext, *, planes: bool = True) -> FrameFormat | None:
+    """How pictures will be kept by what was declared of them; None when that is not enough."""
+    if not (context.width and context.height and context.pix_fmt):
+        return None
+    size = (context.width, context.height)
+    if not planes:
+        return FrameFormat(*size)
+    return _format(size, context.pix_fmt, context.colorspace, context.color_range)
+
+
+def _format(size: tuple[int, int], pixels: str, space: int, value_range: int) -> FrameFormat:
+    """As planes where they are 4:2:0 of 8 bits and of a matrix that is known, else as BGR."""
+    width, height = size
+    matrix = _MATRICES.get(space)
+    if pixels not in _PLANAR or matrix is None or width % 2 or height % 2:
+        return FrameFormat(*size)
+    if width * height < LEAST_PIXELS:
+        return FrameFormat(*size)
+    full_range = pixels == "yuvj420p" or value_range == ColorRange.JPEG
+    return FrameFormat(*size, pixels="i420", matrix=matrix, full_range=full_range)
+
+
+class PictureWriter:
+    """Writes pictures as planes or as BGR, by the matrix and range that they declare.
+
+    Planes are copied. For BGR swscale converts into memory of its own and from there it is
+    copied: PyAV lets it write nowhere else. ``format`` is what the frame buffers are made for:
+    set it to what ``open`` tells.
     """
 
-    def __init__(self, where: str) -> None:
+    def __init__(self, where: str, *, planes: bool = True) -> None:
         self._where = where
+        self.planes = planes
         self._reformatter = VideoReformatter()
+        self.format: FrameFormat | None = None
 
-    def write(self, frame: VideoFrame, buffer: Image) -> None:
-        """Fill ``buffer``; FormatChangedError when the picture has another size."""
-        height, width, _ = buffer.shape
-        if (frame.width, frame.height) != (width, height):
+    def write(self, picture: VideoFrame, buffer: Image) -> None:
+        """Fill ``buffer``; FormatChangedError when the picture is of another format."""
+        found = format_of(picture, planes=self.planes)
+        expected, self.format = self.format or found, found
+        if buffer.shape != found.shape or not found.fits(expected):
+            height, width, *_ = buffer.shape
             raise FormatChangedError(
-                f"{self._where}: the picture is {frame.width}x{frame.height}, "
-                f"needed {width}x{height}",
-                FrameFormat(frame.width, frame.height),
+                f"{self._where}: the picture is {_told(found)}, needed {_told(expected)} "
+                f"in a buffer of {width}x{height}",
+                found,
             )
-        converted = self._reformatter.reformat(frame, format="bgr24", threads=1)
-        plane = converted.planes[0]
-        strides = (plane.line_size, 3, 1)
-        np.copyto(buffer, np.ndarray(buffer.shape, np.uint8, memoryview(plane), 0, strides))
+        if found.pixels == "i420":
+            _copy_planes(picture, buffer)
+        else:
+            self._convert(picture, buffer)
+
+    def _convert(self, picture: VideoFrame, buffer: Image) -> None:
+        converted = self._reformatter.reformat(picture, format="bgr24", threads=1)
+        np.copyto(buffer, _view(converted.planes[0], buffer.shape))
+
+
+def _told(form: FrameFormat) -> str:
+    size = f"{form.width}x{form.height} {form.pixels}"
+    if form.pixels == "bgr":
+        return size
+    return f"{size} BT.{form.matrix} {'full' if form.full_range else 'limited'} range"
+
+
+def _copy_planes(picture: VideoFrame, buffer: Image) -> None:
+    planes = picture.planes
+    y, u, v = planes_of(buffer)
+    np.copyto(y, _view(planes[0], y.shape))
+    if len(planes) == 2:  # nv12
+        pairs = _view(planes[1], (*u.shape, 2))
+        np.copyto(u, pairs[..., 0])
+        np.copyto(v, pairs[..., 1])
+    else:
+        np.copyto(u, _view(planes[1], u.shape))
+        np.copyto(v, _view(planes[2], v.shape))
+
+
+def _view(plane: VideoPlane, shape: tuple[int, ...]) -> Image:
+    """What a plane holds, as values of one byte, without what is between its rows."""
+    strides = (plane.line_size, 1) if len(shape) == 2 else (plane.line_size, shape[2], 1)
+    return np.ndarray(shape, np.uint8, memoryview(plane), 0, strides)
 
 
 class Damage:

@@ -96,6 +96,12 @@ class SourceSettings(BaseModel):
         max_length=4,
         description="Pixel format asked of a camera, for example MJPG or YUYV.",
     )
+    pixels: Literal["auto", "bgr"] = Field(
+        default="auto",
+        description="How frames are kept: auto keeps the planes that a decoder makes and converts "
+        "what the model needs, bgr converts each whole frame, which costs less where a program "
+        "looks at every image. Where a sink needs images it is bgr.",
+    )
     transport: Literal["tcp", "udp"] = Field(
         default="tcp",
         description="How RTSP streams travel: tcp loses nothing, udp lags less. "

@@ -17,7 +17,13 @@ from pipeline.errors import SourceError
 from pipeline.frame import FrameFormat, Image
 from pipeline.locate import redact
 from pipeline.sources.knock import Knock
-from pipeline.sources.pictures import BgrWriter, Damage, strict_decoder
+from pipeline.sources.pictures import (
+    Damage,
+    PictureWriter,
+    declared_format,
+    format_of,
+    strict_decoder,
+)
 from pipeline.sources.settings import SourceSettings
 
 if TYPE_CHECKING:
@@ -61,7 +67,7 @@ class StreamReader:
         self._packets: Iterator[Packet[VideoStream]] | None = None
         self._decoded: deque[VideoFrame] = deque()
         self._frame: VideoFrame | None = None
-        self._writer = BgrWriter(self._where)
+        self._writer = PictureWriter(self._where, planes=settings.pixels == "auto")
         self._damage = Damage(self._where)
         self._broken = False
         self._declared = 0
@@ -70,16 +76,17 @@ class StreamReader:
     def open(self) -> FrameFormat:
         """Connect. SourceError when nothing answers in time or no video comes."""
         deadline = time.monotonic() + self._open_seconds
+        found = None
         failure = None if self._knock is None else self._knock.ask(self._open_seconds)
         if failure is None:
             failure = self._connect()
         if failure is None:
             stream = self._opened()[1]
             strict_decoder(stream.codec_context)
-            size = (stream.width, stream.height)
-            if not all(size):
-                size, failure = self._first_size(deadline)
-        if failure is not None:
+            found = declared_format(stream.codec_context, planes=self._writer.planes)
+            if found is None:
+                found, failure = self._first_format(deadline)
+        if failure is not None or found is None:
             # Not raised where it is caught: PyAV's own error holds the URL with its password.
             self.close()
             raise SourceError(f"{self._where}: {failure}")
@@ -88,7 +95,8 @@ class StreamReader:
         self._declared = stream.frames
         if not self._declared and stream.duration and stream.time_base and fps:
             self._declared = round(float(stream.duration * stream.time_base) * fps)
-        return FrameFormat(*size, fps, self._declared or None)
+        self._writer.format = found
+        return found._replace(fps=fps, frames=self._declared or None)
 
     def grab(self) -> int | None:
         """Wait for the next whole picture; SourceError when the stream stopped."""
@@ -113,7 +121,7 @@ class StreamReader:
         return None
 
     def retrieve(self, buffer: Image) -> None:
-        """Write the grabbed frame into ``buffer``; FormatChangedError when its size changed."""
+        """Write the grabbed frame into ``buffer``; FormatChangedError when that does not fit."""
         if self._frame is None:
             self._opened()
             raise SourceError(f"{self._where}: nothing was grabbed")
@@ -161,14 +169,14 @@ class StreamReader:
                 other.discard = Discard.all  # or HLS would load every quality
         return None
 
-    def _first_size(self, deadline: float) -> tuple[tuple[int, int], str | None]:
-        """Width and height of the first picture, which stays to be grabbed; or what failed."""
+    def _first_format(self, deadline: float) -> tuple[FrameFormat | None, str | None]:
+        """Format of the first picture, which stays to be grabbed; or what failed."""
         while not self._decoded:
             if self._stop.is_set() or time.monotonic() > deadline:
-                return (0, 0), f"no picture came within {self._open_seconds:g} s"
+                return None, f"no picture came within {self._open_seconds:g} s"
             if not self._advance():
-                return (0, 0), "it ended before its first picture"
-        return (self._decoded[0].width, self._decoded[0].height), None
+                return None, "it ended before its first picture"
+        return format_of(self._decoded[0], planes=self._writer.planes), None
 
     def _why(self, error: Exception) -> str:
         if isinstance(error, av.HTTPUnauthorizedError):

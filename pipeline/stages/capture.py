@@ -166,7 +166,7 @@ class Capture:
 
     def _use(self, found: FrameFormat) -> None:
         """Make buffers for this format; frames of an older one end their way in their own."""
-        if self._format is None or found[:2] != self._format[:2]:
+        if self._format is None or not found.fits(self._format):
             self._pool = FramePool(found, self._settings.buffers, self._on_free)
         self._format = found
 

@@ -124,10 +124,10 @@ class Connection:
         sample = b""
         decoded = frame is not None and wanted(captured)
         if frame is not None and decoded:
-            self._reader.retrieve(frame.image)
+            self._reader.retrieve(frame.pixels)
             if self._sampled:
-                height, width, _ = frame.image.shape
-                sample = frame.image[:: height // 16 + 1, :: width // 16 + 1].tobytes()
+                height, width, *_ = frame.pixels.shape
+                sample = frame.pixels[:: height // 16 + 1, :: width // 16 + 1].tobytes()
         return Taken(began, captured, grabbed, self._clock.now(), decoded, sample)
 
     def _close(self) -> None:

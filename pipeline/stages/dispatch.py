@@ -10,7 +10,7 @@ from pipeline.channel import Channel, ChannelClosed
 from pipeline.clock import Clock
 from pipeline.contracts import FrameMapping, Preprocess
 from pipeline.errors import ClosedError, PipelineError
-from pipeline.frame import Frame
+from pipeline.frame import Frame, FrameFormat
 from pipeline.ring import Ring, RunReport, Slot
 from pipeline.selector import Selector
 from pipeline.stages.base import Stage
@@ -28,7 +28,7 @@ class Feed:
     preprocess: Preprocess
     recorder: CameraRecorder
     max_age_ns: int | None = None
-    shape: tuple[int, ...] = ()  # of the frames that preprocess is fitted to
+    format: FrameFormat | None = None  # of the frames that preprocess is fitted to
 
 
 class Placed(NamedTuple):
@@ -159,14 +159,14 @@ class Dispatch(Stage):
         place = slot.index * self._batch + len(placed)
         started = self._clock.now()
         try:
-            if frame.image.shape != feed.shape:
+            if frame.format is not feed.format:
                 feed.preprocess.open(frame.format, spec)
-                feed.shape = frame.image.shape
+                feed.format = frame.format
             self._claim(ring, place, feed)
             target = slot.inputs[0]
             if self._batch > 1:
                 target = target[len(placed) : len(placed) + 1]
-            await self._call(feed.preprocess.process, frame.image, target, place)
+            await self._call(feed.preprocess.process, frame.pixels, target, place)
         except BaseException:
             frame.release()
             feed.recorder.dropped["cancelled"] += 1

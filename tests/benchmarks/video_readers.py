@@ -5,9 +5,10 @@
 Without a clip it takes one of 1280x720 that it makes (H.264 where PyAV can encode it, else
 MPEG-4) and the demo's of 176x144. The readers take turns, each run in a process of its own, and
 count user and system time of the whole process while they read, not while they open. ``opencv``
-is how ``pipeline/sources/file.py`` reads, ``opencv, 1 thread`` the same with one decoder thread,
-``pyav`` how ``pipeline/sources/stream.py`` does, ``pyav, planes`` converts copied I420 planes with
-``cv2.cvtColor`` instead of swscale. Prints medians, extremes and ratios.
+is how ``pipeline/sources/file.py`` reads what has no planes, ``opencv, 1 thread`` the same with one
+decoder thread, ``pyav`` how ``pipeline/sources/stream.py`` does, ``pyav, planes`` converts copied
+I420 planes with ``cv2.cvtColor`` instead of swscale. ``frame_path.py`` is about planes that are
+not converted. Prints medians, extremes and ratios.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ from typing import cast
 import av
 import cv2
 import numpy as np
+from av.video.reformatter import VideoReformatter
 
 from pipeline.locate import resolve
-from pipeline.sources.pictures import BgrWriter, strict_decoder
+from pipeline.sources.pictures import strict_decoder
 from pipeline.sources.synthetic import synthetic_frame
 
 __all__: list[str] = []
@@ -55,16 +57,18 @@ def one_thread(path: str) -> int:
 
 
 def pyav(path: str) -> int:
-    """Read as streams are read."""
-    frames = 0
-    writer, buffer = BgrWriter(path), None
+    """Read with PyAV and convert with swscale."""
+    frames, buffer = 0, np.empty((0, 0, 3), np.uint8)
+    reformatter = VideoReformatter()
     with av.open(path) as container:
         stream = container.streams.video[0]
         strict_decoder(stream.codec_context)
         for frame in container.decode(stream):
-            if buffer is None:
+            if frames == 0:
                 buffer = np.empty((frame.height, frame.width, 3), np.uint8)
-            writer.write(frame, buffer)
+            plane = reformatter.reformat(frame, format="bgr24", threads=1).planes[0]
+            strides = (plane.line_size, 3, 1)
+            np.copyto(buffer, np.ndarray(buffer.shape, np.uint8, memoryview(plane), 0, strides))
             frames += 1
     return frames
 

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from pipeline import Pipeline
 from pipeline.locate import resolve
 
 ROOT = Path(__file__).parents[2]
@@ -99,6 +100,32 @@ def test_the_summary_tells_the_run(demo: Path) -> None:
     assert set(summary["zero_copy"].values()) == {"zero-copy"}
     assert summary["engine"] == "openvino"
     assert summary["device"]
+
+
+async def found_by_the_library() -> list[list[tuple[float, Boxes]]]:
+    """Score and box of each face in each frame of the clip."""
+    config = {
+        "source": {"uri": CLIP},
+        "model": {"path": MODEL, "input_shape": [1, 3, SIZE, SIZE]},
+        "postprocess": {"kind": "centerface"},
+    }
+    async with Pipeline(config) as pipeline:
+        return [
+            [(face.score, np.array(face.box, float)) for face in result.detections]
+            async for result in pipeline
+        ]
+
+
+async def test_planes_show_the_faces_that_bgr_frames_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.sources.pictures.LEAST_PIXELS", 0)
+    ours = await found_by_the_library()
+    monkeypatch.setattr("pipeline.sources.file._movie", lambda *_: None)
+    theirs = await found_by_the_library()
+    assert [len(faces) for faces in ours] == [len(faces) for faces in theirs] == [1] * 120
+    overlaps = [iou(mine[0][1], other[0][1]) for mine, other in zip(ours, theirs, strict=True)]
+    # The model's boxes jump by as much when every value of the picture is one larger.
+    assert np.mean(overlaps) >= 0.98
+    assert min(overlaps) >= 0.9
 
 
 def _decoded(path: str) -> Any:

