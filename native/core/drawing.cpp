@@ -1,0 +1,114 @@
+#include "core/drawing.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.hpp"
+#include "core/simd.hpp"
+
+namespace pipeline {
+namespace {
+
+// Fixed point that 16 bits hold: values are raised by 2^7, weights by 2^13, their product is lowered by
+// 2^16, which leaves four bits for rounding the sum.
+constexpr int value_raise = 128;
+constexpr float weight_raise = 8192.0F;
+constexpr int sum_bits = 4;
+
+std::int16_t times(std::int16_t raised, std::int16_t weight) {
+    return static_cast<std::int16_t>((raised * weight) >> 16);
+}
+
+// Narrow all the way, so that as many values as fit are computed at once.
+std::uint8_t lowered(std::int16_t grey, std::int16_t blue, std::int16_t red) {
+    const auto sum = static_cast<std::int16_t>(grey + blue + red);
+    const auto value = static_cast<std::int16_t>(sum >> sum_bits);
+    return static_cast<std::uint8_t>(std::clamp<std::int16_t>(value, 0, 255));
+}
+
+PIPELINE_SIMD void swap_colours(const std::uint8_t* __restrict from, std::size_t width,
+                                std::uint8_t* __restrict into) {
+    for (std::size_t x = 0; x < width; ++x) {
+        into[3 * x] = from[3 * x + 2];
+        into[3 * x + 1] = from[3 * x + 1];
+        into[3 * x + 2] = from[3 * x];
+    }
+}
+
+// A line of three colours from lines of Y, U and V. `w` is all weights, colour by colour.
+PIPELINE_SIMD void convert(const std::uint8_t* __restrict y, const std::uint8_t* __restrict u,
+                           const std::uint8_t* __restrict v, const std::int16_t* __restrict w, int black,
+                           std::size_t width, std::uint8_t* __restrict into) {
+    const std::int16_t y0 = w[0], u0 = w[1], v0 = w[2];
+    const std::int16_t u1 = w[4], v1 = w[5], u2 = w[7], v2 = w[8];
+    for (std::size_t x = 0; x < width; ++x) {
+        const auto level = static_cast<std::int16_t>((y[x] - black) * value_raise);
+        const auto grey = static_cast<std::int16_t>(times(level, y0) + (1 << (sum_bits - 1)));
+        const auto blue = static_cast<std::int16_t>((u[x] - 128) * value_raise);
+        const auto red = static_cast<std::int16_t>((v[x] - 128) * value_raise);
+        into[3 * x] = lowered(grey, times(blue, u0), times(red, v0));
+        into[3 * x + 1] = lowered(grey, times(blue, u1), times(red, v1));
+        into[3 * x + 2] = lowered(grey, times(blue, u2), times(red, v2));
+    }
+}
+
+std::int16_t raised(float weight) {
+    const float value = std::round(weight * weight_raise);
+    if (!(std::abs(value) <= 32767.0F)) throw Error(Errc::config, "drawing: a weight of 4 or more");
+    return static_cast<std::int16_t>(value);
+}
+
+std::size_t half(std::size_t pixels) {
+    if (pixels % 2 != 0) throw Error(Errc::config, "drawing: an area of I420 at an odd pixel");
+    return pixels / 2;
+}
+
+}  // namespace
+
+BgrDrawer::BgrDrawer(const Area& area, bool swap)
+    : area_(area), resampler_(area.rows, area.columns, area.height, area.width, 3) {
+    if (swap) line_.resize(area.width * 3);
+}
+
+void BgrDrawer::draw(Source frame, Target into) {
+    const std::uint8_t* corner = frame.row(area_.top) + area_.left * 3;
+    for (std::size_t y = 0; y < area_.height; ++y) {
+        if (line_.empty()) {
+            resampler_.row(corner, frame.stride, y, into.row(y));
+        } else {
+            resampler_.row(corner, frame.stride, y, line_.data());
+            swap_colours(line_.data(), area_.width, into.row(y));
+        }
+    }
+}
+
+PlanesDrawer::PlanesDrawer(const Area& area, const std::array<std::array<float, 3>, 3>& weights,
+                           bool full_range)
+    : area_(area),
+      luma_(area.rows, area.columns, area.height, area.width, 1),
+      chroma_(half(area.rows), half(area.columns), area.height, area.width, 1),
+      black_(full_range ? 0 : 16),
+      lines_(area.width * 3) {
+    half(area.top);
+    half(area.left);
+    std::size_t at = 0;
+    for (const auto& colour : weights) {
+        for (const float weight : colour) weights_[at++] = raised(weight);
+    }
+}
+
+void PlanesDrawer::draw(Source y, Source u, Source v, Target into) {
+    const std::uint8_t* luma = y.row(area_.top) + area_.left;
+    const std::uint8_t* blue = u.row(area_.top / 2) + area_.left / 2;
+    const std::uint8_t* red = v.row(area_.top / 2) + area_.left / 2;
+    std::uint8_t* line = lines_.data();
+    const std::size_t width = area_.width;
+    for (std::size_t row = 0; row < area_.height; ++row) {
+        luma_.row(luma, y.stride, row, line);
+        chroma_.row(blue, u.stride, row, line + width);
+        chroma_.row(red, v.stride, row, line + 2 * width);
+        convert(line, line + width, line + 2 * width, weights_.data(), black_, width, into.row(row));
+    }
+}
+
+}  // namespace pipeline

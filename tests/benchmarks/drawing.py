@@ -1,0 +1,64 @@
+"""The native drawers against OpenCV's: CPU time of a picture drawn at 320x320.
+
+    python tests/benchmarks/drawing.py
+
+Both take turns in one process on one thread. Prints medians in ms, and
+OpenCV's as a multiple of ours.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+import cv2
+import numpy as np
+
+from pipeline.colour import weights
+from pipeline.drawing import Area, Drawer, _BgrDrawer, _PlanesDrawer, make_drawer
+from pipeline.frame import FrameFormat, Image
+
+__all__: list[str] = []
+
+SIDE = 320
+ROUNDS, REPEATS = 60, 6
+
+
+def cpu_ms(drawer: Drawer, pixels: Image, into: Image) -> float:
+    """Mean CPU time of a few pictures."""
+    drawer.draw(pixels, into)
+    began = time.thread_time()
+    for _ in range(REPEATS):
+        drawer.draw(pixels, into)
+    return (time.thread_time() - began) / REPEATS * 1e3
+
+
+def main() -> None:
+    """Compare both for the usual sizes."""
+    cv2.setNumThreads(1)
+    into = np.empty((SIDE, SIDE, 3), np.uint8)
+    random = np.random.default_rng(1)
+    form: FrameFormat
+    for width, height in ((640, 480), (1280, 720), (1920, 1080), (3840, 2160)):
+        area = Area(slice(0, height), slice(0, width), SIDE, SIDE)
+        of_values = weights("601", False, "bgr")
+        theirs: dict[str, Drawer] = {
+            "bgr": _BgrDrawer(area, "bgr", cv2.INTER_LINEAR),
+            "i420": _PlanesDrawer(area, of_values, cv2.INTER_LINEAR),
+        }
+        for form in (FrameFormat(width, height), FrameFormat(width, height, pixels="i420")):
+            pixels = random.integers(0, 256, form.shape, np.uint8)
+            ours = make_drawer(form, area, "bgr", cv2.INTER_LINEAR)
+            pairs = [
+                (cpu_ms(theirs[form.pixels], pixels, into), cpu_ms(ours, pixels, into))
+                for _ in range(ROUNDS)
+            ]
+            opencv, native = (statistics.median(side) for side in zip(*pairs, strict=True))
+            print(  # noqa: T201
+                f"{width}x{height} {form.pixels:4}  OpenCV {opencv:.3f}  native {native:.3f}  "
+                f"{statistics.median(a / b for a, b in pairs):.2f}"
+            )
+
+
+if __name__ == "__main__":
+    main()

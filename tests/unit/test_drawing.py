@@ -1,0 +1,83 @@
+"""The native drawers against OpenCV's, and what they refuse."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+
+from pipeline import ConfigError
+from pipeline._native import BgrDrawer, PlanesDrawer
+from pipeline.colour import Matrix, Order, weights
+from pipeline.drawing import Area, _BgrDrawer, _PlanesDrawer, make_drawer
+from pipeline.frame import FrameFormat, Image
+
+
+def photo(width: int, height: int) -> Image:
+    coarse = np.random.default_rng(3).integers(40, 216, (12, 16, 3), np.uint8)
+    return np.asarray(cv2.resize(coarse, (width, height), interpolation=cv2.INTER_CUBIC), np.uint8)
+
+
+SIZES = [(640, 480, 320, 240), (1280, 720, 320, 320), (322, 242, 300, 222), (64, 48, 65, 47)]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("order", ["bgr", "rgb"])
+def test_bgr_is_drawn_as_opencv_draws_it(size: tuple[int, int, int, int], order: Order) -> None:
+    width, height, *target = size
+    area = Area(slice(height // 4, height), slice(2, width - 8), *target)
+    into = np.zeros((target[1], target[0], 3), np.uint8)
+    drawn = make_drawer(FrameFormat(width, height), area, order, cv2.INTER_LINEAR).draw(
+        photo(width, height), into
+    )
+    expected = _BgrDrawer(area, order, cv2.INTER_LINEAR).draw(photo(width, height), into.copy())
+    assert drawn is into
+    assert np.abs(drawn.astype(int) - expected).max() <= 2
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(("matrix", "full_range"), [("601", False), ("709", True)])
+def test_planes_are_drawn_as_opencv_draws_them(
+    size: tuple[int, int, int, int], matrix: Matrix, full_range: bool
+) -> None:
+    width, height, *target = size
+    form = FrameFormat(width, height, pixels="i420", matrix=matrix, full_range=full_range)
+    area = Area(slice(0, height), slice(0, width), *target)
+    pixels = np.asarray(cv2.cvtColor(photo(width, height), cv2.COLOR_BGR2YUV_I420), np.uint8)
+    into = np.zeros((target[1], target[0], 3), np.uint8)
+    drawn = make_drawer(form, area, "rgb", cv2.INTER_LINEAR).draw(pixels, into)
+    of_values = weights(matrix, full_range, "rgb")
+    expected = _PlanesDrawer(area, of_values, cv2.INTER_LINEAR).draw(pixels, into.copy())
+    assert drawn is into
+    apart = np.abs(drawn.astype(int) - expected)
+    assert apart.max() <= 5
+    assert apart.mean() <= 1
+
+
+def test_arrays_that_do_not_fit_are_named() -> None:
+    drawer = BgrDrawer(slice(0, 40), slice(0, 60), 20, 30)
+    frame, into = np.zeros((40, 60, 3), np.uint8), np.zeros((20, 30, 3), np.uint8)
+    drawer.draw(frame, into)
+    with pytest.raises(ConfigError, match=r"^frame: .*got uint8 \(39, 60, 3\)"):
+        drawer.draw(frame[:39], into)
+    with pytest.raises(ConfigError, match=r"^frame: .*got int16 \(40, 60, 3\)"):
+        drawer.draw(frame.astype(np.int16), into)
+    with pytest.raises(ConfigError, match=r"^into: needed uint8 \(20, 30, 3\)"):
+        drawer.draw(frame, into[:, :29])
+    with pytest.raises(ConfigError, match=r"^into: "):
+        drawer.draw(frame, into[:, ::-1])
+    into.flags.writeable = False
+    with pytest.raises(ValueError, match="writeable"):
+        drawer.draw(frame, into)
+
+
+def test_planes_that_do_not_fit_are_named() -> None:
+    of_values = weights("601", False, "bgr")[:, :3].tolist()
+    drawer = PlanesDrawer(slice(0, 40), slice(0, 60), 20, 30, of_values, False)
+    frame, into = np.zeros((60, 60), np.uint8), np.zeros((20, 30, 3), np.uint8)
+    drawer.draw(frame, into)
+    for wrong in (frame[:57], frame[:, :58], frame[..., None], frame[:59]):
+        with pytest.raises(ConfigError, match=r"^frame: needed uint8 I420 .*, got uint8 \("):
+            drawer.draw(wrong, into)
+    with pytest.raises(ConfigError, match="odd pixel"):
+        PlanesDrawer(slice(1, 40), slice(0, 60), 20, 30, of_values, False)
