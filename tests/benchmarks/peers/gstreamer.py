@@ -1,0 +1,80 @@
+"""GStreamer demuxes, decodes, scales and converts; appsink's pictures go to OpenVINO requests.
+
+Scaling comes before the conversion, in one element, so that only the small picture is converted;
+a queue gives the decoder a thread of its own. The picture is copied into the input tensor of a
+request that is free; the outputs of that request are taken out first.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import openvino
+
+if TYPE_CHECKING:
+    from tests.benchmarks.peers.common import Job
+
+__all__ = ["run"]
+
+_PIPELINE = (
+    'filesrc location="{clip}" ! qtdemux ! h264parse ! avdec_h264 max-threads={decoders} '
+    "! queue max-size-buffers={ahead} max-size-bytes=0 max-size-time=0 "
+    "! {scale} ! video/x-raw,format=RGB,width={side},height={side} "
+    "! appsink name=pictures sync=false max-buffers={ahead} drop=false emit-signals=false"
+)
+
+
+def run(job: Job) -> None:
+    """Pull pictures, start, wait and postprocess on this thread."""
+    more = {
+        "PERFORMANCE_HINT": job.option("hint", "LATENCY"),
+        "NUM_STREAMS": job.option("streams", "2"),
+    }
+    compiled = openvino.Core().compile_model(job.model(), "CPU", job.properties(**more))
+    names = [port.any_name for port in compiled.outputs]
+    requests = [compiled.create_infer_request() for _ in range(int(job.option("requests", "2")))]
+    inputs = [request.get_input_tensor().data.reshape(-1) for request in requests]
+    outputs = [{name: request.get_tensor(name).data for name in names} for request in requests]
+    turn, started = 0, 0
+    for picture in _pictures(job):
+        if started >= len(requests):
+            requests[turn].wait()
+            job.finish(outputs[turn])
+        inputs[turn][:] = picture
+        requests[turn].start_async()
+        started += 1
+        turn = (turn + 1) % len(requests)
+    for _ in range(min(started, len(requests))):
+        requests[turn].wait()
+        job.finish(outputs[turn])
+        turn = (turn + 1) % len(requests)
+
+
+def _pictures(job: Job) -> Any:
+    """Each picture's bytes, valid until the next one is asked for."""
+    gi = importlib.import_module("gi")
+    gi.require_version("Gst", "1.0")
+    gi.require_version("GstApp", "1.0")
+    gst = importlib.import_module("gi.repository.Gst")
+    importlib.import_module("gi.repository.GstApp")  # gives appsink its methods
+    gst.init(None)
+    pipeline = gst.parse_launch(
+        _PIPELINE.format(
+            clip=job.clip,
+            decoders=job.option("decoders", "1"),
+            ahead=job.option("ahead", "4"),
+            scale=job.option("scale", "videoconvertscale"),
+            side=job.side,
+        )
+    )
+    sink = pipeline.get_by_name("pictures")
+    pipeline.set_state(gst.State.PLAYING)
+    while (sample := sink.pull_sample()) is not None:
+        buffer = sample.get_buffer()
+        good, mapped = buffer.map(gst.MapFlags.READ)
+        assert good
+        yield np.frombuffer(mapped.data, np.uint8)
+        buffer.unmap(mapped)
+    pipeline.set_state(gst.State.NULL)
