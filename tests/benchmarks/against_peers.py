@@ -160,10 +160,10 @@ def document(parts: list[tuple[str, str]], notes: list[str]) -> str:
         "",
         *[f"- {note}" for note in notes],
         "",
-        "Medians of frames a second, of CPU milliseconds of the whole process for each frame, and of",
-        "peak memory. The ratios are medians of those within each round: for fps more is better, for",
-        "CPU less. `+malloc` is the same with glibc's allocator tuned by environment variables.",
-        "`limit` is what the parts of this library allow, as [benchmark.md](benchmark.md) defines it.",
+        "Medians of frames a second, of CPU milliseconds of the whole process for each frame, and",
+        "of peak memory. The ratios are medians of those within each round: for fps more is better,",
+        "for CPU less. `+malloc` is the same with glibc's allocator tuned by environment variables.",
+        "`limit` is what the parts of this library allow, as defined in [benchmark.md](benchmark.md).",
         "How each peer was written and tuned is told in its file in `tests/benchmarks/peers/`.",
     ]
     for heading, text in parts:

@@ -47,7 +47,7 @@ gi.require_version("Gst", "1.0")
 gi.require_version("GstApp", "1.0")
 from gi.repository import Gst, GstApp
 Gst.init(None)
-for name in ("qtdemux", "h264parse", "avdec_h264", "videoconvertscale", "appsink"):
+for name in ("qtdemux", "h264parse", "avdec_h264", "videoscale", "videoconvert", "appsink"):
     assert Gst.ElementFactory.find(name), name
 """
 
@@ -74,6 +74,8 @@ PEERS = {
     "gstreamer+malloc": Peer("gstreamer", "gstreamer", _TUNED),
     "async_queue": Peer("async_queue", "opencv"),
     "async_queue+malloc": Peer("async_queue", "opencv", _TUNED),
+    "roboflow": Peer("roboflow", "roboflow"),
+    "model_api": Peer("model_api", "model_api"),
     "plain_u8": Peer("plain_u8", "opencv"),
     "plain": Peer("plain", "opencv"),
 }

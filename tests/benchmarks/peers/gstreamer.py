@@ -1,7 +1,8 @@
 """GStreamer demuxes, decodes, scales and converts; appsink's pictures go to OpenVINO requests.
 
-Scaling comes before the conversion, in one element, so that only the small picture is converted;
-a queue gives the decoder a thread of its own. The picture is copied into the input tensor of a
+Scaling comes before the conversion, so that only the small picture is converted (that takes less
+CPU time than ``videoconvertscale``, which does both); the decoder has one thread, which takes less
+than two, except for large clips, and a queue after it. The picture is copied into the input tensor of a
 request that is free; the outputs of that request are taken out first.
 """
 
@@ -63,9 +64,9 @@ def _pictures(job: Job) -> Any:
     pipeline = gst.parse_launch(
         _PIPELINE.format(
             clip=job.clip,
-            decoders=job.option("decoders", "1"),
+            decoders=job.option("decoders", "1" if job.height < 720 else "2"),
             ahead=job.option("ahead", "4"),
-            scale=job.option("scale", "videoconvertscale"),
+            scale=job.option("scale", "videoscale ! videoconvert"),
             side=job.side,
         )
     )

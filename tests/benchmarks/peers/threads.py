@@ -3,6 +3,10 @@
 A thread reads into frame buffers that were made before, another one draws each frame into the
 input tensor of a request that is free, and starts it; as soon as a request's turn comes again,
 its outputs are taken out first. Nothing of a frame's size is allocated in Python.
+
+Tried: a third request, OpenVINO's throughput hint (with two streams all one), one stream (more
+CPU time), cv2's own threads (more CPU time), more decoder threads: they cost more than they bring
+for small clips, but large ones need a second one to keep up.
 """
 
 from __future__ import annotations
@@ -63,7 +67,7 @@ def _reader(job: Job) -> tuple[queue.SimpleQueue[Any], queue.SimpleQueue[Any]]:
     empty: queue.SimpleQueue[Any] = queue.SimpleQueue()
     for _ in range(int(job.option("buffers", "4"))):
         empty.put(np.empty((job.height, job.width, 3), np.uint8))
-    decoders = int(job.option("decoders", "1"))
+    decoders = int(job.option("decoders", "1" if job.height < 720 else "2"))
     settings = [cv2.CAP_PROP_N_THREADS, decoders] if decoders else []
     capture = cv2.VideoCapture(job.clip, cv2.CAP_FFMPEG, settings)
 
