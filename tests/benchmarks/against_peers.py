@@ -150,25 +150,31 @@ def versions(found: dict[str, list[dict[str, Any]]]) -> str:
 
 def document(parts: list[tuple[str, str]], notes: list[str]) -> str:
     """The generated page: how it was made, then a table for each model and clip."""
-    command = " ".join(["python tests/benchmarks/against_peers.py", *sys.argv[1:]])
     lines = [
         "# Side by side with its peers",
         "",
         "Made by this command; do not edit, make it anew:",
         "",
-        f"    {command}",
+        f"    python tests/benchmarks/against_peers.py {_command(sys.argv[1:])}",
         "",
         *[f"- {note}" for note in notes],
         "",
-        "Medians of frames a second, of CPU milliseconds of the whole process for each frame, and",
-        "of peak memory. The ratios are medians of those within each round: for fps more is better,",
-        "for CPU less. `+malloc` is the same with glibc's allocator tuned by environment variables.",
-        "`limit` is what the parts of this library allow, as defined in [benchmark.md](benchmark.md).",
+        "Medians of frames a second, of CPU milliseconds of the whole process for a frame, and of",
+        "peak memory. Ratios are medians of those within each round: for fps more is better, for",
+        "CPU less. `+malloc` is the same with glibc's allocator tuned by environment variables.",
+        "`limit` is what the parts of this library allow, as [benchmark.md](benchmark.md) has it.",
         "How each peer was written and tuned is told in its file in `tests/benchmarks/peers/`.",
     ]
     for heading, text in parts:
         lines += ["", f"## {heading}", "", text]
     return "\n".join(lines) + "\n"
+
+
+def _command(words: list[str]) -> str:
+    """The arguments, without the folders and interpreters of this machine."""
+    told = {"--work": "DIR", "--json": "FILE", "--markdown": "FILE", "--ours-python": "PYTHON"}
+    after = ["", *words]
+    return " ".join(told.get(last, word) for last, word in zip(after, words, strict=False))
 
 
 def main() -> None:

@@ -62,6 +62,7 @@ _ENVIRONMENTS = {
         "gstreamer1.0-plugins-good gstreamer1.0-plugins-bad gstreamer1.0-libav",
     ),
     "roboflow": Environment(("streamvision", "openvino")),
+    "ultralytics": Environment(("ultralytics", "openvino")),  # brings torch: gigabytes
     "model_api": Environment(("openvino-model-api",)),
 }
 
@@ -76,6 +77,7 @@ PEERS = {
     "async_queue+malloc": Peer("async_queue", "opencv", _TUNED),
     "roboflow": Peer("roboflow", "roboflow"),
     "model_api": Peer("model_api", "model_api"),
+    "ultralytics": Peer("ultralytics", "ultralytics"),
     "plain_u8": Peer("plain_u8", "opencv"),
     "plain": Peer("plain", "opencv"),
 }

@@ -1,9 +1,9 @@
 """GStreamer demuxes, decodes, scales and converts; appsink's pictures go to OpenVINO requests.
 
 Scaling comes before the conversion, so that only the small picture is converted (that takes less
-CPU time than ``videoconvertscale``, which does both); the decoder has one thread, which takes less
-than two, except for large clips, and a queue after it. The picture is copied into the input tensor of a
-request that is free; the outputs of that request are taken out first.
+CPU time than ``videoconvertscale``, which does both). The decoder has one thread, which takes
+less than two, except for large clips, and a queue after it. The picture is copied into the input
+tensor of a request that is free; the outputs of that request are taken out first.
 """
 
 from __future__ import annotations

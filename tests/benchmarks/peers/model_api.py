@@ -54,16 +54,16 @@ def _model(job: Job) -> Any:
         max_num_requests=int(job.option("requests", "2")),
     )
 
-    class Wrapper(models.Model):  # type: ignore[misc, name-defined]
-        """Our own model."""
+    def base_preprocess(self: Any, inputs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        small = cv2.resize(inputs, (job.side, job.side))
+        return {"picture": cv2.cvtColor(small, cv2.COLOR_BGR2RGB)[None]}, {}
 
-        __model__ = "Peer"
+    def postprocess(self: Any, outputs: dict[str, Any], meta: dict[str, Any]) -> dict[str, Any]:
+        return outputs
 
-        def base_preprocess(self, inputs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-            small = cv2.resize(inputs, (job.side, job.side))
-            return {"picture": cv2.cvtColor(small, cv2.COLOR_BGR2RGB)[None]}, {}
-
-        def postprocess(self, outputs: dict[str, Any], meta: dict[str, Any]) -> dict[str, Any]:
-            return outputs
-
-    return Wrapper(adapter)
+    members = {
+        "__model__": "Peer",
+        "base_preprocess": base_preprocess,
+        "postprocess": postprocess,
+    }
+    return type("Wrapper", (models.Model,), members)(adapter)
