@@ -17,6 +17,7 @@ in one round does not matter much. ``limit`` is no peer: see ``peers/limit.py``.
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import os
 import platform
@@ -24,7 +25,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +149,7 @@ def versions(found: dict[str, list[dict[str, Any]]]) -> str:
     return ", ".join(f"{name} {' and '.join(sorted(told[name]))}" for name in sorted(told))
 
 
-def document(parts: list[tuple[str, str]], notes: list[str]) -> str:
+def document(parts: list[tuple[str, str]], notes: list[str], names: Iterable[str]) -> str:
     """The generated page: how it was made, then a table for each model and clip."""
     lines = [
         "# Side by side with its peers",
@@ -163,11 +164,20 @@ def document(parts: list[tuple[str, str]], notes: list[str]) -> str:
         "peak memory. Ratios are medians of those within each round: for fps more is better, for",
         "CPU less. `+malloc` is the same with glibc's allocator tuned by environment variables.",
         "`limit` is what the parts of this library allow, as [benchmark.md](benchmark.md) has it.",
-        "How each peer was written and tuned is told in its file in `tests/benchmarks/peers/`.",
+        "How each peer was written and tuned is told in its file in `tests/benchmarks/peers/`:",
+        "",
     ]
+    for module in dict.fromkeys(PEERS[name].module for name in names):
+        lines.append(f"- `{module}`: {_first_sentence(module)}")
     for heading, text in parts:
         lines += ["", f"## {heading}", "", text]
     return "\n".join(lines) + "\n"
+
+
+def _first_sentence(module: str) -> str:
+    """Of the docstring of a peer's file."""
+    text = ast.get_docstring(ast.parse(_RUN.with_name(f"{module}.py").read_text())) or ""
+    return " ".join(text.split("\n\n")[0].split())
 
 
 def _command(words: list[str]) -> str:
@@ -207,7 +217,7 @@ def main() -> None:
     if given.json:
         given.json.write_text(json.dumps({"notes": notes, **raw}, indent=1) + "\n")
     if given.markdown:
-        given.markdown.write_text(document(parts, notes))
+        given.markdown.write_text(document(parts, notes, pythons))
     if wrong:
         raise SystemExit(1)
 

@@ -11,11 +11,13 @@ __all__ = ["CHECKOUT", "PEERS", "Environment", "MissingError", "Peer", "interpre
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 
-# glibc keeps freed memory of a frame's size, where it would map and clear it for each frame anew.
+# glibc keeps freed memory of a frame's size, of all threads in one place, where it would map and
+# clear it for each frame anew.
 _TUNED = {
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
     "MALLOC_TOP_PAD_": str(64 << 20),
+    "MALLOC_ARENA_MAX": "1",
 }
 
 

@@ -44,6 +44,8 @@ def run(job: Job) -> None:
         predictor = _predictor(job)(
             overrides={
                 "model": str(model),
+                "mode": "predict",
+                "batch": 1,
                 "imgsz": job.side,
                 "device": "cpu",
                 "save": False,
