@@ -44,7 +44,10 @@ _LONGEST_S = 900
 
 def prepare(given: argparse.Namespace) -> dict[str, str]:
     """The interpreter of each peer that can be run here."""
-    ours = None if given.install_ours else given.ours_python
+    ours = given.ours_python
+    if given.install_ours:
+        ours = None
+        os.environ.pop("PYTHONPATH", None)
     found = {}
     for name in given.only.split(",") if given.only else PEERS:
         if name not in PEERS:
@@ -99,7 +102,7 @@ def measure(
             command = [pythons[name], str(_RUN), PEERS[name].module, str(clip), model]
             done = subprocess.run(
                 [*command, "--models", str(models)],
-                env={**os.environ, **PEERS[name].variables},
+                env=_variables(name),
                 capture_output=True,
                 text=True,
                 timeout=_LONGEST_S,
@@ -111,6 +114,14 @@ def measure(
             found[name].append(json.loads(done.stdout.splitlines()[-1]))
             _tell(f"round {number + 1}, {model} {clip.stem}, {name}: {_short(found[name][-1])}")
     return found
+
+
+def _variables(name: str) -> dict[str, str]:
+    """Of this process and the peer's own; where Python looks is for the library alone."""
+    given = dict(os.environ)
+    if PEERS[name].environment != "ours":
+        given.pop("PYTHONPATH", None)
+    return given | PEERS[name].variables
 
 
 def machine() -> str:
