@@ -117,6 +117,8 @@ def _run(command: list[str], environment: Environment) -> None:
     try:
         subprocess.run(command, check=True, capture_output=True, text=True)
     except (OSError, subprocess.CalledProcessError) as error:
-        said = getattr(error, "stderr", None) or str(error)
+        lines = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
+        # pip ends with notices.
+        said = next((line for line in reversed(lines) if "rror" in line), lines[-1])
         advice = f"; {environment.advice}" if environment.advice else ""
-        raise MissingError(f"{said.strip().splitlines()[-1]}{advice}") from error
+        raise MissingError(f"{said}{advice}") from error
