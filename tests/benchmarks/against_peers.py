@@ -38,7 +38,7 @@ from tests.benchmarks.peers.figures import differing, markdown, rows, table
 __all__: list[str] = []
 
 SUITE = (("det", "640x480"), ("tiny", "640x480"), ("det", "1920x1080"))
-_RUN = Path(__file__).resolve().parent / "peers" / "common.py"
+_ONE = Path(__file__).resolve().parent / "peers" / "common.py"
 _LONGEST_S = 900
 
 
@@ -99,21 +99,31 @@ def measure(
         names = list(found)
         start = number % len(names)
         for name in [*names[start:], *names[:start]]:
-            command = [pythons[name], str(_RUN), PEERS[name].module, str(clip), model]
-            done = subprocess.run(
-                [*command, "--models", str(models)],
-                env=_variables(name),
-                capture_output=True,
-                text=True,
-                timeout=_LONGEST_S,
-            )
-            if done.returncode:
-                _tell(f"{name}: left out, {(done.stderr.strip() or 'failed').splitlines()[-1]}")
+            command = [pythons[name], str(_ONE), PEERS[name].module, str(clip), model]
+            try:
+                report = _run([*command, "--models", str(models)], _variables(name))
+            except MissingError as error:
+                _tell(f"{name}: left out, {error}")
                 del found[name]
+                if not found:
+                    raise SystemExit("no peer could be run") from error
                 continue
-            found[name].append(json.loads(done.stdout.splitlines()[-1]))
-            _tell(f"round {number + 1}, {model} {clip.stem}, {name}: {_short(found[name][-1])}")
+            found[name].append(report)
+            _tell(f"round {number + 1}, {model} {clip.stem}, {name}: {_short(report)}")
     return found
+
+
+def _run(command: list[str], variables: dict[str, str]) -> dict[str, Any]:
+    try:
+        done = subprocess.run(
+            command, env=variables, capture_output=True, text=True, timeout=_LONGEST_S
+        )
+    except subprocess.TimeoutExpired as error:
+        raise MissingError(f"not done after {_LONGEST_S} s") from error
+    if done.returncode:
+        raise MissingError((done.stderr.strip() or "failed").splitlines()[-1])
+    report: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return report
 
 
 def _variables(name: str) -> dict[str, str]:
@@ -187,7 +197,7 @@ def document(parts: list[tuple[str, str]], notes: list[str], names: Iterable[str
 
 def _first_sentence(module: str) -> str:
     """Of the docstring of a peer's file."""
-    text = ast.get_docstring(ast.parse(_RUN.with_name(f"{module}.py").read_text())) or ""
+    text = ast.get_docstring(ast.parse(_ONE.with_name(f"{module}.py").read_text())) or ""
     return " ".join(text.split("\n\n")[0].split())
 
 
