@@ -38,10 +38,11 @@ from pipeline.sources import SourceSettings, make_reader
 from pipeline.stages.base import Stage
 from pipeline.stages.capture import Capture, CaptureSettings
 from pipeline.stages.deliver import Deliver
-from pipeline.stages.dispatch import Dispatch, Feed, InFlight
+from pipeline.stages.dispatch import Dispatch
 from pipeline.stages.engine import EngineRoom, EngineSettings
 from pipeline.stages.finish import Finish
 from pipeline.stages.outlet import Outlet
+from pipeline.stages.placing import Feed, InFlight
 from pipeline.stats import Recorder
 from pipeline.worker import call_in_thread
 

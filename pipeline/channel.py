@@ -40,6 +40,11 @@ class Channel(Generic[T]):
         return len(self._items)
 
     @property
+    def lossy(self) -> bool:
+        """Whether items are dropped when it is full."""
+        return self.policy != "block"
+
+    @property
     def closed(self) -> bool:
         """Whether ``close`` was called."""
         return self._closed

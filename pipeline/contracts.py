@@ -99,11 +99,14 @@ class Postprocess(Protocol):
     keeps_outputs: bool
     """Whether the result goes on lending the outputs, so that the slot stays leased."""
 
+    quick: bool
+    """Whether ``process`` is no work at all, so that it is called on the event loop after all."""
+
     def open(self, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
         """Check that the model has what is decoded. ModelError naming the tensor when not."""
 
     def process(self, outputs: Sequence[npt.NDArray[Any]], mapping: FrameMapping) -> Detections:
-        """Decode one run. ``outputs`` are read-only and must not be kept."""
+        """Decode one run. ``outputs`` are read-only, made when looked at, and must not be kept."""
 
 
 class StreamInfo(NamedTuple):

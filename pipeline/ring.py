@@ -18,7 +18,7 @@ from pipeline.worker import call_in_thread
 if TYPE_CHECKING:
     from pipeline import _native
 
-__all__ = ["Ring", "RunReport", "Slot", "SlotInfo", "TensorViews"]
+__all__ = ["PlannedRun", "Ring", "RunReport", "Slot", "SlotInfo", "TensorViews"]
 
 Array = npt.NDArray[Any]
 _log = logging.getLogger(__name__)
@@ -120,6 +120,31 @@ class Slot:
         """
         return self._ring._submit(self._handle, inputs, outputs)
 
+    def plan(self) -> PlannedRun:
+        """A run on the slot's own blocks that is awaited here and started by another thread."""
+        return self._ring._plan(self._handle)
+
+
+class PlannedRun:
+    """A run to come: ``future`` is as that of ``submit``, and ``start`` is for any thread.
+
+    Who cannot start it calls ``fail``, on the loop.
+    """
+
+    __slots__ = ("_handle", "future")
+
+    def __init__(self, handle: _native.Slot, future: asyncio.Future[RunReport]) -> None:
+        self._handle = handle
+        self.future = future
+
+    def start(self) -> None:
+        """Start it and return at once. Raises what ``submit`` raises."""
+        self._handle.submit(None, None)
+
+    def fail(self, error: BaseException) -> None:
+        """It was not started, for this reason."""
+        _fail(self.future, error)
+
 
 class _Acquire:
     """``async with ring.slot() as slot``."""
@@ -144,10 +169,13 @@ class _Acquire:
         self._slot.release()
 
 
+_Routes = tuple[tuple["_native.Route", ...], tuple["_native.Route", ...]]
+
+
 class _Run(NamedTuple):
     handle: _native.Slot
     future: asyncio.Future[RunReport]
-    routes: tuple[tuple[_native.Route, ...], tuple[_native.Route, ...]]
+    routes: _Routes
     outputs: Mapping[int, Array]
 
 
@@ -157,6 +185,8 @@ class Ring:
     def __init__(self, native: _native.Ring, inputs: int, outputs: int) -> None:
         self._native = native
         self._counts = (inputs, outputs)
+        own: tuple[_native.Route, ...] = ("slot",)
+        self._own_routes: _Routes = (own * inputs, own * outputs)
         self._loop = asyncio.get_running_loop()
         self._waiters: deque[asyncio.Future[Slot]] = deque()
         self._runs: dict[tuple[int, int], _Run] = {}
@@ -233,6 +263,12 @@ class Ring:
         self._runs[handle.index, handle.generation] = _Run(handle, future, routes, outputs or {})
         return future
 
+    def _plan(self, handle: _native.Slot) -> PlannedRun:
+        future: asyncio.Future[RunReport] = self._loop.create_future()
+        # Before it is started: its end must find it.
+        self._runs[handle.index, handle.generation] = _Run(handle, future, self._own_routes, {})
+        return PlannedRun(handle, future)
+
     def _on_ready(self) -> None:
         for index, generation, error in self._native.drain():
             run = self._runs.pop((index, generation), None)
@@ -286,7 +322,7 @@ class Ring:
             )
 
 
-def _fail(future: asyncio.Future[Any], error: Exception) -> None:
+def _fail(future: asyncio.Future[Any], error: BaseException) -> None:
     if not future.done():
         future.set_exception(error)
         future.exception()  # nobody may be waiting, which is no reason to complain in the log

@@ -302,7 +302,8 @@ class Runner:
                 self._graph.program_policy,
                 functools.partial(parts.drop_result, "program"),
             )
-            parts.outlets.append(Outlet(self._program, needs_image=True))
+            lost = functools.partial(self.recorder.lost, "program")
+            parts.outlets.append(Outlet(self._program, needs_image=True, lost=lost))
         self._go.set()
         return self
 

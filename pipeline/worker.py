@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, ParamSpec, TypeVar
@@ -19,16 +20,23 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 # No closure: the traceback of an error would keep it, and with it the arguments.
-_Job = tuple[asyncio.Future[Any], Callable[..., Any], tuple[Any, ...], dict[str, Any]]
+_Told = asyncio.Future[Any] | Callable[[BaseException], object]
+_Job = tuple[_Told, Callable[..., Any], tuple[Any, ...], dict[str, Any]]
+_Outcome = tuple[_Told, Any, BaseException | None]
 
 
 class Worker:
-    """One thread that runs calls in the order given; a ``daemon`` does not hold up the exit."""
+    """One thread that runs calls in the order given; a ``daemon`` does not hold up the exit.
+
+    The loop is woken once for all calls that ended since it last looked.
+    """
 
     def __init__(self, name: str, *, daemon: bool = True) -> None:
         self.name = name
         self._loop = asyncio.get_running_loop()
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._outcomes: deque[_Outcome] = deque()
+        self._waking = False
         self._ended = self._loop.create_future()
         self._closing = False
         self._thread = threading.Thread(target=self._work, name=name, daemon=daemon)
@@ -43,6 +51,18 @@ class Worker:
         future: asyncio.Future[T] = self._loop.create_future()
         self._jobs.put((future, function, args, kwargs))
         return future
+
+    def send(
+        self,
+        on_error: Callable[[BaseException], object],
+        function: Callable[P, object],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> None:
+        """Queue a call whose end does not wake the loop; there ``on_error`` is told its error."""
+        if self._closing:
+            raise RuntimeError(f"thread {self.name!r} is closing")
+        self._jobs.put((on_error, function, args, kwargs))
 
     def end(self) -> None:
         """Let the thread end after its queued calls; does not wait."""
@@ -62,31 +82,41 @@ class Worker:
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
-            future, function, args, kwargs = job
-            if future.cancelled():
+            told, function, args, kwargs = job
+            if isinstance(told, asyncio.Future) and told.cancelled():
                 continue
-            outcome: tuple[asyncio.Future[Any], Any, BaseException | None]
+            outcome: _Outcome
             try:
-                outcome = (future, function(*args, **kwargs), None)
+                outcome = (told, function(*args, **kwargs), None)
             except BaseException as error:  # handed to whoever awaits the call
-                outcome = (future, None, error)
-            self._post(_settle, *outcome)
+                outcome = (told, None, error)
+            if isinstance(told, asyncio.Future) or outcome[2] is not None:
+                self._post(outcome)
             # Borrowed views must not wait for the next call.
-            del job, future, function, args, kwargs, outcome
-        self._post(_settle, self._ended, None, None)
+            del job, told, function, args, kwargs, outcome
+        self._post((self._ended, None, None))
 
-    def _post(self, function: Callable[..., None], *args: Any) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            self._loop.call_soon_threadsafe(function, *args)
+    def _post(self, outcome: _Outcome) -> None:
+        self._outcomes.append(outcome)
+        # The loop resets this before it looks, so what is added now is seen.
+        if not self._waking:
+            self._waking = True
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                self._loop.call_soon_threadsafe(self._settle)
 
-
-def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
-    if future.done():
-        return
-    if error is None:
-        future.set_result(result)
-    else:
-        future.set_exception(error)
+    def _settle(self) -> None:
+        self._waking = False
+        while self._outcomes:
+            told, result, error = self._outcomes.popleft()
+            if not isinstance(told, asyncio.Future):
+                assert error is not None
+                told(error)
+            elif told.done():
+                continue
+            elif error is None:
+                told.set_result(result)
+            else:
+                told.set_exception(error)
 
 
 async def call_in_thread(name: str, function: Callable[[], T]) -> T:

@@ -77,7 +77,7 @@ SHARED = {
         "show",
         "bench",
     },
-    "stages": {"base", "connection", "dispatch", "engine", "outlet"},
+    "stages": {"base", "connection", "engine", "outlet", "placing", "watch"},
 }
 MODULES = sorted(PACKAGE.rglob("*.py"))
 

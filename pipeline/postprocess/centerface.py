@@ -53,6 +53,7 @@ class CenterFace:
     """Decodes CenterFace outputs, implementing ``Postprocess``."""
 
     keeps_outputs = False
+    quick = False
 
     def __init__(self, settings: PostprocessSettings) -> None:
         self._settings = settings

@@ -21,6 +21,7 @@ class Raw:
     """Keeps the outputs in the result and detects nothing; implements ``Postprocess``."""
 
     keeps_outputs = True
+    quick = True
 
     def __init__(self, settings: PostprocessSettings) -> None:
         self._nothing = Detections.empty(settings.labels)

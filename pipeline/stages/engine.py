@@ -6,12 +6,16 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from pipeline.backends.executor import Executor
 from pipeline.backoff import Backoff
 from pipeline.errors import ClosedError, DeviceError, EngineError
 from pipeline.events import State
 from pipeline.ring import Ring, Slot
+
+if TYPE_CHECKING:
+    from pipeline import _native
 
 __all__ = ["EngineRoom", "EngineSettings"]
 
@@ -36,8 +40,14 @@ class EngineRoom:
     """Hands out slots; replaces the whole executor when it must be.
 
     The one that is replaced goes on owning its memory: a hung run's buffers are not used again
-    and are freed by their own thread when the engine lets go of them.
+    and are freed by their own thread when the engine lets go of them. ``input``, ``batch``,
+    ``contexts`` and ``outputs`` (names) are those of the executor in use, once it is open.
     """
+
+    input: _native.TensorSpec
+    batch: int
+    contexts: int
+    outputs: tuple[str, ...]
 
     def __init__(
         self,
@@ -163,6 +173,12 @@ class EngineRoom:
 
     def _adopt(self, pair: tuple[Executor, Ring]) -> None:
         self._pair = pair
+        executor = pair[0]
+        # Looked at for each frame, and made anew by the binding each time.
+        self.input = executor.inputs[0]
+        self.batch = self.input.shape[0] if self.input.shape else 1
+        self.contexts = executor.contexts
+        self.outputs = tuple(spec.name for spec in executor.outputs)
         self._ready_at = pair[0].counters().allocations
         self._failures = 0
         self._ready.set()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,9 +15,10 @@ from pipeline.frame import Frame
 from pipeline.results import Detections, Lease, RawOutput, Result, Stamps
 from pipeline.ring import RunReport
 from pipeline.stages.base import Stage
-from pipeline.stages.dispatch import InFlight, Placed
 from pipeline.stages.engine import EngineRoom
 from pipeline.stages.outlet import Outlet
+from pipeline.stages.placing import InFlight, Placed
+from pipeline.stages.watch import HungError, RunWatch
 
 __all__ = ["Finish"]
 
@@ -43,36 +43,34 @@ class Finish(Stage):
 
     async def run(self) -> None:
         """Make results until no run is left."""
+        watch = RunWatch(self._clock, self._engine.settings.run_timeout_s)
         try:
             while True:
                 item = await self._in_flight.get()
-                report = await self._await_run(item)
+                report = await self._await_run(item, watch)
                 if report is not None:
                     await self._finish(item, report)
                     self._engine.succeeded()
         except ChannelClosed:
             self._engine.check()
         finally:
+            watch.stop()
             for outlet in self._outlets:
                 outlet.channel.close()
 
-    async def _await_run(self, item: InFlight) -> RunReport | None:
+    async def _await_run(self, item: InFlight, watch: RunWatch) -> RunReport | None:
         """The report of a run; None when it failed or hung, which costs its frames only."""
-        limit = self._engine.settings.run_timeout_s
-        left = limit - (self._clock.now() - item.submitted_ns) / 1e9
         try:
-            if not item.run.done():
-                await asyncio.wait({item.run}, timeout=max(0.0, left))
-            if item.run.done():
-                return item.run.result()
-            error: EngineError = RunError(f"a run took longer than {limit:g} s")
-            hung = True
+            watch.begin(item)
+            return await item.run.future
         except (EngineError, ClosedError) as failure:
             error = failure if isinstance(failure, EngineError) else RunError(str(failure))
-            hung = False
         except BaseException:
             item.drop("cancelled")
             raise
+        finally:
+            watch.end()
+        hung = isinstance(error, HungError)
         item.drop("hung" if hung else "failed")
         await self._engine.failed(item.ring, error, hung=hung)
         return None
@@ -83,19 +81,14 @@ class Finish(Stage):
         slot = Lease(item.slot.release)
         waiting = list(item.placed)
         try:
-            arrays = list(item.slot.outputs)
             while waiting:
                 placed = waiting[0]
-                mine = _part(arrays, len(item.placed) - len(waiting), item)
                 started = self._clock.now()
-                detections = await self._call(self._postprocess.process, mine, placed.mapping)
+                detections = await self._decode(item, placed)
                 stamps = _stamps(item, placed, report, started, self._clock.now())
-                del mine
                 waiting.pop(0)
-                if not waiting:
-                    del arrays
-                    if not keeps:
-                        slot.release()
+                if not waiting and not keeps:
+                    slot.release()
                 result = self._result(item, placed, stamps, detections, slot)
                 await self._deliver(result, placed.frame)
         except BaseException:
@@ -108,11 +101,18 @@ class Finish(Stage):
             if keeps:
                 slot.release()
 
+    async def _decode(self, item: InFlight, placed: Placed) -> Detections:
+        assert placed.mapping is not None, "it was not written"
+        outputs = _outputs(item, item.placed.index(placed))
+        if self._postprocess.quick:
+            return self._postprocess.process(outputs, placed.mapping)
+        return await self._call(self._postprocess.process, outputs, placed.mapping)
+
     def _result(
         self, item: InFlight, placed: Placed, stamps: Stamps, detections: Detections, slot: Lease
     ) -> Result:
         frame, keeps = placed.frame, self._postprocess.keeps_outputs
-        names = [spec.name for spec in self._engine.executor.outputs]
+        names = self._engine.outputs
         index = item.placed.index(placed)
         if keeps:
             slot.retain()
@@ -123,8 +123,7 @@ class Finish(Stage):
                 slot.release()
 
         def outputs() -> Sequence[RawOutput]:
-            arrays = _part(list(item.slot.outputs), index, item)
-            return [RawOutput(*pair) for pair in zip(names, arrays, strict=True)]
+            return [RawOutput(*pair) for pair in zip(names, _outputs(item, index), strict=True)]
 
         placed.feed.recorder.finished(stamps)
         return Result(
@@ -138,18 +137,24 @@ class Finish(Stage):
         )
 
     async def _deliver(self, result: Result, frame: Frame) -> None:
+        given = 0
         try:
             for outlet in self._outlets:
+                given += 1
                 await outlet.give(result, frame)
+        except BaseException:
+            for outlet in self._outlets[given:]:
+                outlet.lost()
+            raise
         finally:
             result.release()
 
 
-def _part(arrays: list[npt.NDArray[Any]], index: int, item: InFlight) -> list[npt.NDArray[Any]]:
-    """The outputs of one frame of a batch."""
+def _outputs(item: InFlight, index: int) -> Sequence[npt.NDArray[Any]]:
+    """The outputs of one frame of a batch; each is made when it is looked at."""
     if item.batch == 1:
-        return arrays
-    return [array[index : index + 1] for array in arrays]
+        return item.slot.outputs
+    return [array[index : index + 1] for array in item.slot.outputs]
 
 
 def _stamps(item: InFlight, placed: Placed, report: RunReport, started: int, ended: int) -> Stamps:

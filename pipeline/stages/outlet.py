@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -32,25 +33,29 @@ class Outlet:
     ) -> None:
         self.channel = channel
         self._needs_image = needs_image
-        self._lost = lost
+        self.lost = lost
         self._copies = spares > 0
         self._spares = spares
         self._free: list[list[RawOutput]] = []
 
     async def give(self, result: Result, frame: Frame) -> None:
         """Hand over a result, or what of it this receiver is to hold."""
-        given = self._fitted(result, frame)
-        if given is None:
-            self._lost()
-            return
+        given: Result | None = None
         try:
-            await self.channel.put(given)
-        except ChannelClosed:
-            self._lost()
-            given.release()  # this receiver takes nothing any more
-        except BaseException:
-            given.release()
-            raise
+            if self.channel.lossy and len(self.channel) >= self.channel.capacity:
+                # Results may come in one go; none is to be lost for want of a turn to take it.
+                await asyncio.sleep(0)
+            given = self._fitted(result, frame)
+            if given is None:
+                self.lost()
+            else:
+                await self.channel.put(given)
+        except BaseException as error:
+            self.lost()
+            if given is not None:
+                given.release()
+            if not isinstance(error, ChannelClosed):  # this receiver takes nothing any more
+                raise
 
     def _fitted(self, result: Result, frame: Frame) -> Result | None:
         outputs = result.outputs

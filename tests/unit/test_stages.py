@@ -24,10 +24,11 @@ from pipeline.selector import Selector
 from pipeline.stages.base import Stage
 from pipeline.stages.capture import Capture, CaptureSettings
 from pipeline.stages.deliver import Deliver
-from pipeline.stages.dispatch import Dispatch, Feed, InFlight
+from pipeline.stages.dispatch import Dispatch
 from pipeline.stages.engine import EngineRoom, EngineSettings
 from pipeline.stages.finish import Finish
 from pipeline.stages.outlet import Outlet
+from pipeline.stages.placing import Feed, InFlight
 from pipeline.stats import CameraRecorder
 
 Until = Callable[[Callable[[], bool]], Awaitable[None]]
@@ -352,6 +353,8 @@ class Fill:
 
 class Look:
     """A postprocess whose one detection has the first output value as its score."""
+
+    quick = False
 
     def __init__(self, keeps_outputs: bool = False) -> None:
         self.keeps_outputs = keeps_outputs

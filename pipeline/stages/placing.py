@@ -1,0 +1,122 @@
+"""A slot on its way to the engine, and the thread that writes its frames and starts its run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pipeline.clock import Clock
+from pipeline.contracts import FrameMapping, Preprocess
+from pipeline.frame import Frame, FrameFormat
+from pipeline.ring import PlannedRun, Ring, Slot
+from pipeline.stages.engine import EngineRoom
+from pipeline.stats import CameraRecorder
+
+__all__ = ["Feed", "InFlight", "Placed", "Placer"]
+
+
+@dataclass
+class Feed:
+    """One camera as the engine sees it: its preprocessing, its limit of age and its counters."""
+
+    name: str
+    preprocess: Preprocess
+    recorder: CameraRecorder
+    max_age_ns: int | None = None
+    format: FrameFormat | None = None  # of the frames that preprocess is fitted to
+
+
+@dataclass(slots=True, eq=False)
+class Placed:
+    """A frame in a slot. How it lies there and since when is known once it was written."""
+
+    frame: Frame
+    feed: Feed
+    mapping: FrameMapping | None = None
+    started_ns: int = 0
+
+    def drop(self, cause: str) -> None:
+        """It becomes no result."""
+        self.feed.recorder.dropped[cause] += 1
+        self.frame.release()
+
+
+@dataclass(slots=True, eq=False)
+class InFlight:
+    """A slot that is being filled or with the engine, and the frames in it: one, or a batch.
+
+    ``submitted_ns`` is 0 until its run was started. ``lost``: its frames become no results, and
+    what is still to be done for it is left out.
+    """
+
+    batch: int
+    ring: Ring
+    slot: Slot
+    run: PlannedRun
+    placed: list[Placed] = field(default_factory=list)
+    submitted_ns: int = 0
+    lost: bool = False
+
+    def drop(self, cause: str) -> None:
+        """Its frames become no results."""
+        self.lost = True
+        self.run.future.cancel()
+        self.slot.release()
+        for placed in self.placed:
+            placed.drop(cause)
+
+
+class Placer:
+    """What dispatch does on its own thread, in the order in which the slots were acquired."""
+
+    def __init__(self, engine: EngineRoom, clock: Clock) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._padding: dict[int, Feed] = {}  # whose padding is at each place of the ring's slots
+        self._padded_ring: Ring | None = None
+        self._broken = False  # preprocessing failed, which ends the pipeline
+
+    def work(self, item: InFlight, index: int | None, last: bool) -> None:
+        """Write frame ``index`` of the slot, if one is given, and start the run after the last.
+
+        The caller holds the frame once more, which ends here.
+        """
+        placed = None if index is None else item.placed[index]
+        try:
+            if item.lost or self._broken:
+                return
+            if placed is not None and index is not None:
+                self._broken = True
+                self._place(item, placed, index)
+                self._broken = False
+            if last:
+                item.submitted_ns = self._clock.now()
+                item.run.start()
+        except BaseException:
+            item.lost = True
+            raise
+        finally:
+            if placed is not None:
+                placed.frame.release()
+
+    def _place(self, item: InFlight, placed: Placed, index: int) -> None:
+        frame, feed = placed.frame, placed.feed
+        place = item.slot.index * item.batch + index
+        placed.started_ns = self._clock.now()
+        if frame.format is not feed.format:
+            feed.preprocess.open(frame.format, self._engine.input)
+            feed.format = frame.format
+        self._claim(item.ring, place, feed)
+        target = item.slot.inputs[0]
+        if item.batch > 1:
+            target = target[index : index + 1]
+        feed.preprocess.process(frame.pixels, target, place)
+        placed.mapping = feed.preprocess.mapping
+
+    def _claim(self, ring: Ring, place: int, feed: Feed) -> None:
+        """Another camera's frame, or another ring's memory, was here: padding must be redone."""
+        if ring is not self._padded_ring:
+            self._padded_ring = ring
+            self._padding.clear()
+        if self._padding.get(place) is not feed:
+            feed.preprocess.forget(place)
+            self._padding[place] = feed

@@ -1,0 +1,58 @@
+"""How long a run may take, watched with one timer instead of one for each run."""
+
+from __future__ import annotations
+
+import asyncio
+
+from pipeline.clock import Clock
+from pipeline.errors import RunError
+from pipeline.stages.placing import InFlight
+
+__all__ = ["HungError", "RunWatch"]
+
+
+class HungError(RunError):
+    """A run took longer than it may."""
+
+
+class RunWatch:
+    """Fails the run that is waited for with HungError once it was submitted too long ago.
+
+    Runs are waited for one after another. The timer is left running from one to the next, so
+    most of the time ``begin`` and ``end`` do next to nothing.
+    """
+
+    def __init__(self, clock: Clock, limit_s: float) -> None:
+        self._clock = clock
+        self._limit_s = limit_s
+        self._item: InFlight | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, item: InFlight) -> None:
+        """Watch this one."""
+        self._item = item
+        if self._timer is None:
+            self._look()
+
+    def end(self) -> None:
+        """It has ended."""
+        self._item = None
+
+    def stop(self) -> None:
+        """No run will be watched any more."""
+        self._item = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        self._timer = None
+        if self._item is None:
+            return
+        left = self._limit_s
+        if self._item.submitted_ns:
+            left -= (self._clock.now() - self._item.submitted_ns) / 1e9
+        if left <= 0:
+            self._item.run.fail(HungError(f"a run took longer than {self._limit_s:g} s"))
+        else:
+            self._timer = asyncio.get_running_loop().call_later(left, self._look)
