@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from pipeline.backoff import Backoff
 from pipeline.channel import Channel, ChannelClosed
@@ -15,7 +17,7 @@ from pipeline.contracts import Reader
 from pipeline.errors import FormatChangedError, SourceError
 from pipeline.events import State
 from pipeline.frame import Frame, FrameFormat, FramePool
-from pipeline.stages.connection import Connection, Taken
+from pipeline.stages.connection import Connection, Taken, look_at
 from pipeline.stats import CameraRecorder
 
 __all__ = ["Capture", "CaptureSettings"]
@@ -25,6 +27,8 @@ _log = logging.getLogger(__name__)
 # Readers that hang in a read cannot be freed; more of them than this are not made.
 _MOST_STUCK = 3
 _CLOSE_SECONDS = 1.0
+# Reads that are begun at a time where all frames count: the reader need not wait for the loop.
+_AHEAD = 2
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,18 @@ class CaptureSettings:
     max_fps: float | None = None
     max_frames: int | None = None
     backoff: Backoff = field(default_factory=Backoff)
+
+
+class _Read(NamedTuple):
+    """A frame that is being read; None: only passed over, as there is no buffer."""
+
+    frame: Frame | None
+    taken: asyncio.Future[Taken | None]
+
+    def forget(self) -> None:
+        if self.frame is not None:
+            self.frame.release()
+        self.taken.add_done_callback(look_at)
 
 
 class Capture:
@@ -76,6 +92,8 @@ class Capture:
         self._stuck: list[Connection] = []
         self._format: FrameFormat | None = None
         self._pool: FramePool | None = None
+        self._reads: deque[_Read] = deque()
+        self._turn = 0
         self._freed: asyncio.Future[None] | None = None
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
@@ -200,17 +218,36 @@ class Capture:
 
     async def _pump(self) -> bool:
         """Take frames; True when that is all, False when the source ended by itself."""
-        while not self._stopping.is_set():
-            if self._sequence == self._settings.max_frames:
-                return True
-            frame = await self._buffer()
-            if self._stopping.is_set():
-                if frame is not None:
-                    frame.release()
-                return True
-            if not await self._take(frame):
-                return self._stopping.is_set()
-        return True
+        try:
+            while not self._stopping.is_set() and self._sequence != self._settings.max_frames:
+                await self._begin_reads()
+                if self._stopping.is_set():
+                    break
+                if not await self._take(self._reads.popleft()):
+                    return self._stopping.is_set()
+            return True
+        finally:
+            self._forget_reads()
+
+    async def _begin_reads(self) -> None:
+        """Have the next frame read, and one more ahead where none will be too old."""
+        assert self._connection is not None
+        assert self._pool is not None
+        most = _AHEAD if self._channel.policy == "block" else 1
+        if self._settings.max_frames is not None:
+            most = min(most, self._settings.max_frames - self._sequence)
+        while len(self._reads) < most:
+            frame = self._pool.try_acquire() if self._reads else await self._buffer()
+            if frame is None and (self._reads or self._stopping.is_set()):
+                return
+            begun = self._connection.begin(frame, self._due, self._turn)
+            self._reads.append(_Read(frame, begun))
+
+    def _forget_reads(self) -> None:
+        """What was begun is not looked at; frames that come all the same are no frames."""
+        self._turn += 1
+        while self._reads:
+            self._reads.popleft().forget()
 
     async def _buffer(self) -> Frame | None:
         """A buffer for the next frame; None: it must be dropped, for all are held."""
@@ -224,12 +261,13 @@ class Capture:
                 await self._freed
         return frame
 
-    async def _take(self, frame: Frame | None) -> bool:
+    async def _take(self, read: _Read) -> bool:
         """One frame from the reader into the channel; False at its end."""
         assert self._connection is not None
+        frame = read.frame
         try:
             timeout = self._settings.read_s if self._settings.live else None
-            taken = await self._connection.read(frame, self._due, timeout)
+            taken = await self._connection.taken(read.taken, timeout)
             if taken is None:
                 return False
             sequence, self._sequence = self._sequence, self._sequence + 1
@@ -240,6 +278,7 @@ class Capture:
             self._check_fresh(taken)
             await self._put(frame, sequence, taken)
         except FormatChangedError as change:
+            self._forget_reads()  # those are into buffers of the old format
             self._use(change.format)
             self._sequence += 1
             self._recorder.captured(self._clock.now())

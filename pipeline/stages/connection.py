@@ -13,7 +13,7 @@ from pipeline.errors import SourceError
 from pipeline.frame import Frame, FrameFormat
 from pipeline.worker import Worker
 
-__all__ = ["Connection", "Taken"]
+__all__ = ["Connection", "Taken", "look_at"]
 
 T = TypeVar("T")
 
@@ -43,23 +43,34 @@ class Connection:
         self._opened = False
         self._closed: asyncio.Future[None] | None = None
         self._waiting: asyncio.Future[Any] | None = None
+        self._broken_turn = -1
 
     async def open(self, timeout: float | None) -> FrameFormat:
         """Open the reader. SourceError when it fails or takes longer than ``timeout`` s."""
         return await self._within(self._worker.submit(self._open), timeout, "it did not open")
 
-    async def read(
-        self, frame: Frame | None, wanted: Callable[[int], bool], timeout: float | None
-    ) -> Taken | None:
-        """The next frame, decoded into ``frame`` if its capture stamp is wanted; None at the end.
+    def begin(
+        self, frame: Frame | None, wanted: Callable[[int], bool], turn: int = 0
+    ) -> asyncio.Future[Taken | None]:
+        """Have the next frame decoded into ``frame`` if its capture stamp is wanted.
 
-        SourceError when the reader fails or nothing comes within ``timeout`` s. Even then, and
-        when this is cancelled, the frame is held until the reader lets go of it.
+        Several may be begun: they are read in order. Once one of a ``turn`` has failed or was
+        the end, those begun after it in the same turn are not read. The frame is held until
+        the reader lets go of it.
         """
-        future = self._worker.submit(self._read, frame, wanted)
+        future = self._worker.submit(self._read, frame, wanted, turn)
         if frame is not None:
             frame.retain()
             future.add_done_callback(lambda _: frame.release())
+        return future
+
+    async def taken(
+        self, future: asyncio.Future[Taken | None], timeout: float | None
+    ) -> Taken | None:
+        """What was read, None at the end; the oldest that was begun.
+
+        SourceError when the reader fails or nothing comes within ``timeout`` s.
+        """
         return await self._within(future, timeout, "no frame came")
 
     def give_up(self) -> None:
@@ -78,7 +89,7 @@ class Connection:
         if self._closed is None:
             self.interrupt()
             self._closed = self._worker.submit(self._close)
-            self._closed.add_done_callback(_look_at)
+            self._closed.add_done_callback(look_at)
         if not await self._worker.close(timeout):
             return False
         self._closed.result()
@@ -90,6 +101,8 @@ class Connection:
         return self._closed is not None and self._closed.done()
 
     async def _within(self, future: asyncio.Future[T], timeout: float | None, what: str) -> T:
+        if future.done():
+            return future.result()
         # What is awaited can fail or be cancelled; the call itself goes on regardless.
         loop = asyncio.get_running_loop()
         self._waiting = outer = loop.create_future()
@@ -115,7 +128,19 @@ class Connection:
         self._opened = True
         return frame_format
 
-    def _read(self, frame: Frame | None, wanted: Callable[[int], bool]) -> Taken | None:
+    def _read(self, frame: Frame | None, wanted: Callable[[int], bool], turn: int) -> Taken | None:
+        if turn == self._broken_turn:
+            return None
+        try:
+            taken = self._read_now(frame, wanted)
+        except BaseException:
+            self._broken_turn = turn
+            raise
+        if taken is None:
+            self._broken_turn = turn
+        return taken
+
+    def _read_now(self, frame: Frame | None, wanted: Callable[[int], bool]) -> Taken | None:
         began = self._clock.now()
         captured = self._reader.grab()
         if captured is None:
@@ -146,7 +171,7 @@ def _copy(outer: asyncio.Future[T], future: asyncio.Future[T]) -> None:
         outer.set_result(future.result())
 
 
-def _look_at(future: asyncio.Future[T]) -> None:
+def look_at(future: asyncio.Future[T]) -> None:
     """A late failure of something given up interests nobody, not even the log."""
     if not future.cancelled():
         future.exception()
