@@ -23,6 +23,9 @@ __all__ = ["PlannedRun", "Ring", "RunReport", "Slot", "SlotInfo", "TensorViews"]
 Array = npt.NDArray[Any]
 _log = logging.getLogger(__name__)
 
+# How long somebody waits for a slot before the log says what keeps them.
+_PATIENCE_S = 1.0
+
 
 class RunReport(NamedTuple):
     """How one run went.
@@ -190,6 +193,8 @@ class Ring:
         self._loop = asyncio.get_running_loop()
         self._waiters: deque[asyncio.Future[Slot]] = deque()
         self._runs: dict[tuple[int, int], _Run] = {}
+        self._waiting_since = 0.0
+        self._hint: asyncio.TimerHandle | None = None  # left running, as most waits are short
         self._closed = False
         self._loop.add_reader(native.fileno(), self._on_ready)
 
@@ -223,8 +228,11 @@ class Ring:
         if not self._waiters and (handle := self._native.try_acquire()) is not None:
             return Slot(self, handle, *self._counts)
         waiter: asyncio.Future[Slot] = self._loop.create_future()
+        if not self._waiters:
+            self._waiting_since = self._loop.time()
         self._waiters.append(waiter)
-        hint = self._loop.call_later(1.0, self._warn_of_views)
+        if self._hint is None:
+            self._hint = self._loop.call_later(_PATIENCE_S, self._look_for_views)
         self._native.want_free()
         try:
             return await waiter
@@ -232,8 +240,6 @@ class Ring:
             if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
                 waiter.result().release()
             raise
-        finally:
-            hint.cancel()
 
     async def _reshape(self, shape: Sequence[int]) -> None:
         await call_in_thread("reshape", functools.partial(self._native.reshape, shape))
@@ -243,6 +249,8 @@ class Ring:
         if self._closed:
             return
         self._closed = True
+        if self._hint is not None:
+            self._hint.cancel()
         self._loop.remove_reader(self._native.fileno())
         self._native.close()
         for waiter in self._waiters:
@@ -311,6 +319,16 @@ class Ring:
                 self._native.want_free()
                 return
             self._waiters.popleft().set_result(Slot(self, handle, *self._counts))
+
+    def _look_for_views(self) -> None:
+        self._hint = None
+        if all(waiter.done() for waiter in self._waiters):
+            return
+        left = self._waiting_since + _PATIENCE_S - self._loop.time()
+        if left <= 0:
+            self._warn_of_views()
+        else:
+            self._hint = self._loop.call_later(left, self._look_for_views)
 
     def _warn_of_views(self) -> None:
         slots = self.slots()

@@ -214,7 +214,10 @@ class Recorder:
 
     def camera(self, name: str) -> CameraRecorder:
         """The recorder of a camera; one that was removed and added again goes on counting."""
-        return self.cameras.setdefault(name, CameraRecorder())
+        # Asked for with each frame that is dropped, so none is made to be thrown away.
+        if name not in self.cameras:
+            self.cameras[name] = CameraRecorder()
+        return self.cameras[name]
 
     def event(self, source: str, state: str) -> None:
         """A camera, the engine or a sink came into this state."""

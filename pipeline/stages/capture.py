@@ -8,7 +8,6 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from pipeline.backoff import Backoff
 from pipeline.channel import Channel, ChannelClosed
@@ -17,7 +16,7 @@ from pipeline.contracts import Reader
 from pipeline.errors import FormatChangedError, SourceError
 from pipeline.events import State
 from pipeline.frame import Frame, FrameFormat, FramePool
-from pipeline.stages.connection import Connection, Taken, look_at
+from pipeline.stages.connection import Connection, Read, Taken
 from pipeline.stats import CameraRecorder
 
 __all__ = ["Capture", "CaptureSettings"]
@@ -53,18 +52,6 @@ class CaptureSettings:
     backoff: Backoff = field(default_factory=Backoff)
 
 
-class _Read(NamedTuple):
-    """A frame that is being read; None: only passed over, as there is no buffer."""
-
-    frame: Frame | None
-    taken: asyncio.Future[Taken | None]
-
-    def forget(self) -> None:
-        if self.frame is not None:
-            self.frame.release()
-        self.taken.add_done_callback(look_at)
-
-
 class Capture:
     """Reads frames until the source ends for good, ``stop`` or ``max_frames``.
 
@@ -92,7 +79,7 @@ class Capture:
         self._stuck: list[Connection] = []
         self._format: FrameFormat | None = None
         self._pool: FramePool | None = None
-        self._reads: deque[_Read] = deque()
+        self._reads: deque[Read] = deque()
         self._turn = 0
         self._freed: asyncio.Future[None] | None = None
         self._loop = asyncio.get_running_loop()
@@ -240,14 +227,16 @@ class Capture:
             frame = self._pool.try_acquire() if self._reads else await self._buffer()
             if frame is None and (self._reads or self._stopping.is_set()):
                 return
-            begun = self._connection.begin(frame, self._due, self._turn)
-            self._reads.append(_Read(frame, begun))
+            self._reads.append(self._connection.begin(frame, self._due, self._turn))
 
     def _forget_reads(self) -> None:
         """What was begun is not looked at; frames that come all the same are no frames."""
         self._turn += 1
         while self._reads:
-            self._reads.popleft().forget()
+            read = self._reads.popleft()
+            read.forget()
+            if read.frame is not None:
+                read.frame.release()
 
     async def _buffer(self) -> Frame | None:
         """A buffer for the next frame; None: it must be dropped, for all are held."""
@@ -261,13 +250,13 @@ class Capture:
                 await self._freed
         return frame
 
-    async def _take(self, read: _Read) -> bool:
+    async def _take(self, read: Read) -> bool:
         """One frame from the reader into the channel; False at its end."""
         assert self._connection is not None
         frame = read.frame
         try:
             timeout = self._settings.read_s if self._settings.live else None
-            taken = await self._connection.taken(read.taken, timeout)
+            taken = await self._connection.taken(read, timeout)
             if taken is None:
                 return False
             sequence, self._sequence = self._sequence, self._sequence + 1

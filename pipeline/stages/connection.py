@@ -13,7 +13,7 @@ from pipeline.errors import SourceError
 from pipeline.frame import Frame, FrameFormat
 from pipeline.worker import Worker
 
-__all__ = ["Connection", "Taken", "look_at"]
+__all__ = ["Connection", "Read", "Taken"]
 
 T = TypeVar("T")
 
@@ -30,6 +30,37 @@ class Taken(NamedTuple):
     retrieved: int
     decoded: bool
     sample: bytes
+
+
+class Read:
+    """A frame that is being read or will be; ``frame`` None: it is only passed over.
+
+    The reader's thread has a hold of its own on the frame, until it lets go of it.
+    """
+
+    __slots__ = ("_hold", "frame", "taken")
+
+    taken: asyncio.Future[Taken | None]
+
+    def __init__(self, frame: Frame | None) -> None:
+        self.frame = frame
+        self._hold = [frame]  # taken out by whoever is first: the thread or ``forget``
+        if frame is not None:
+            frame.retain()
+
+    def forget(self) -> None:
+        """Nobody looks at it: it is not read, if that has not begun."""
+        self.taken.add_done_callback(_look_at)
+        if self.claim() and self.frame is not None:
+            self.frame.release()
+
+    def claim(self) -> bool:
+        """Whether the frame's hold is the caller's from now on."""
+        try:
+            self._hold.pop()
+        except IndexError:
+            return False
+        return True
 
 
 class Connection:
@@ -49,29 +80,22 @@ class Connection:
         """Open the reader. SourceError when it fails or takes longer than ``timeout`` s."""
         return await self._within(self._worker.submit(self._open), timeout, "it did not open")
 
-    def begin(
-        self, frame: Frame | None, wanted: Callable[[int], bool], turn: int = 0
-    ) -> asyncio.Future[Taken | None]:
+    def begin(self, frame: Frame | None, wanted: Callable[[int], bool], turn: int = 0) -> Read:
         """Have the next frame decoded into ``frame`` if its capture stamp is wanted.
 
         Several may be begun: they are read in order. Once one of a ``turn`` has failed or was
-        the end, those begun after it in the same turn are not read. The frame is held until
-        the reader lets go of it.
+        the end, those begun after it in the same turn are not read.
         """
-        future = self._worker.submit(self._read, frame, wanted, turn)
-        if frame is not None:
-            frame.retain()
-            future.add_done_callback(lambda _: frame.release())
-        return future
+        read = Read(frame)
+        read.taken = self._worker.submit(self._read, read, wanted, turn)
+        return read
 
-    async def taken(
-        self, future: asyncio.Future[Taken | None], timeout: float | None
-    ) -> Taken | None:
+    async def taken(self, read: Read, timeout: float | None) -> Taken | None:
         """What was read, None at the end; the oldest that was begun.
 
         SourceError when the reader fails or nothing comes within ``timeout`` s.
         """
-        return await self._within(future, timeout, "no frame came")
+        return await self._within(read.taken, timeout, "no frame came")
 
     def give_up(self) -> None:
         """Stop waiting for the reader at once; SourceError where it is awaited."""
@@ -89,7 +113,7 @@ class Connection:
         if self._closed is None:
             self.interrupt()
             self._closed = self._worker.submit(self._close)
-            self._closed.add_done_callback(look_at)
+            self._closed.add_done_callback(_look_at)
         if not await self._worker.close(timeout):
             return False
         self._closed.result()
@@ -128,17 +152,19 @@ class Connection:
         self._opened = True
         return frame_format
 
-    def _read(self, frame: Frame | None, wanted: Callable[[int], bool], turn: int) -> Taken | None:
-        if turn == self._broken_turn:
+    def _read(self, read: Read, wanted: Callable[[int], bool], turn: int) -> Taken | None:
+        if not read.claim():
             return None
+        taken: Taken | None = None
         try:
-            taken = self._read_now(frame, wanted)
-        except BaseException:
-            self._broken_turn = turn
-            raise
-        if taken is None:
-            self._broken_turn = turn
-        return taken
+            if turn != self._broken_turn:
+                taken = self._read_now(read.frame, wanted)
+            return taken
+        finally:
+            if taken is None:
+                self._broken_turn = turn
+            if read.frame is not None:
+                read.frame.release()
 
     def _read_now(self, frame: Frame | None, wanted: Callable[[int], bool]) -> Taken | None:
         began = self._clock.now()
@@ -171,7 +197,7 @@ def _copy(outer: asyncio.Future[T], future: asyncio.Future[T]) -> None:
         outer.set_result(future.result())
 
 
-def look_at(future: asyncio.Future[T]) -> None:
+def _look_at(future: asyncio.Future[T]) -> None:
     """A late failure of something given up interests nobody, not even the log."""
     if not future.cancelled():
         future.exception()

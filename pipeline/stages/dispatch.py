@@ -73,8 +73,9 @@ class Dispatch(Stage):
 
     def _begun(self, ring: Ring, slot: Slot) -> InFlight:
         run = slot.plan()
-        self._runs.add(run.future)
-        run.future.add_done_callback(self._ended)
+        if self.newest:
+            self._runs.add(run.future)
+            run.future.add_done_callback(self._ended)
         return InFlight(self._engine.batch, ring, slot, run)
 
     def _ended(self, run: asyncio.Future[RunReport]) -> None:
