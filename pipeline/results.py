@@ -95,13 +95,16 @@ class Stamps(NamedTuple):
 
 
 class Lease:
-    """Counts the holders of what a result borrows; the last ``release`` gives it back."""
+    """Counts the holders of what a result borrows; the last ``release`` gives it back.
+
+    ``holders``: how many there are at first.
+    """
 
     __slots__ = ("_count", "_give_back", "_lock")
 
-    def __init__(self, give_back: Callable[[], None]) -> None:
+    def __init__(self, give_back: Callable[[], None], holders: int = 1) -> None:
         self._lock = threading.Lock()
-        self._count = 1
+        self._count = holders
         self._give_back = give_back
 
     @property

@@ -73,7 +73,7 @@ class TensorViews(Sequence[Array]):
         return self._view(index % self._count)
 
     def __iter__(self) -> Iterator[Array]:
-        return (self._view(i) for i in range(self._count))
+        return map(self._view, range(self._count))
 
 
 class Slot:

@@ -53,13 +53,15 @@ class Selector(Generic[T]):
 
     def take(self) -> T | None:
         """The next item if one waits."""
-        ready = [turn for turn in self._turns.values() if len(turn.channel)]
-        if not ready:
+        next_one: _Turn[T] | None = None
+        for turn in self._turns.values():
+            if len(turn.channel) and (next_one is None or turn.due < next_one.due):
+                next_one = turn
+        if next_one is None:
             return None
-        turn = min(ready, key=lambda turn: turn.due)
-        self._now = max(self._now, turn.due)
-        turn.due = max(turn.due, self._now) + turn.step
-        return turn.channel.take()
+        self._now = max(self._now, next_one.due)
+        next_one.due = self._now + next_one.step
+        return next_one.channel.take()
 
     async def get(self) -> T:
         """Wait for the next item; ChannelClosed once all channels are closed and empty."""

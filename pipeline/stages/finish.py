@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy.typing as npt
@@ -76,54 +76,57 @@ class Finish(Stage):
         return None
 
     async def _finish(self, item: InFlight, report: RunReport) -> None:
-        """Decode the frames of one slot and deliver them."""
+        """Decode the frames of one slot and deliver them; the last one gives it back."""
         keeps = self._postprocess.keeps_outputs
-        slot = Lease(item.slot.release)
-        waiting = list(item.placed)
+        release = item.slot.release
+        if keeps and len(item.placed) > 1:
+            release = Lease(release, len(item.placed)).release
+        made = 0
         try:
-            while waiting:
-                placed = waiting[0]
+            for placed in item.placed:
                 started = self._clock.now()
-                detections = await self._decode(item, placed)
+                detections = await self._decode(item, made)
                 stamps = _stamps(item, placed, report, started, self._clock.now())
-                waiting.pop(0)
-                if not waiting and not keeps:
-                    slot.release()
-                result = self._result(item, placed, stamps, detections, slot)
+                made += 1
+                if not keeps and made == len(item.placed):
+                    release()
+                result = self._result(item, made - 1, stamps, detections, release)
                 await self._deliver(result, placed.frame)
         except BaseException:
-            for placed in waiting:
+            for placed in item.placed[made:]:
                 placed.drop("cancelled")
-            if waiting and not keeps:
-                slot.release()
+                if keeps:
+                    release()
+            if not keeps and made < len(item.placed):
+                release()
             raise
-        finally:
-            if keeps:
-                slot.release()
 
-    async def _decode(self, item: InFlight, placed: Placed) -> Detections:
-        assert placed.mapping is not None, "it was not written"
-        outputs = _outputs(item, item.placed.index(placed))
+    async def _decode(self, item: InFlight, index: int) -> Detections:
+        mapping = item.placed[index].mapping
+        assert mapping is not None, "it was not written"
+        outputs = _outputs(item, index)
         if self._postprocess.quick:
-            return self._postprocess.process(outputs, placed.mapping)
-        return await self._call(self._postprocess.process, outputs, placed.mapping)
+            return self._postprocess.process(outputs, mapping)
+        return await self._call(self._postprocess.process, outputs, mapping)
 
     def _result(
-        self, item: InFlight, placed: Placed, stamps: Stamps, detections: Detections, slot: Lease
+        self,
+        item: InFlight,
+        index: int,
+        stamps: Stamps,
+        detections: Detections,
+        release: Callable[[], None],
     ) -> Result:
-        frame, keeps = placed.frame, self._postprocess.keeps_outputs
-        names = self._engine.outputs
-        index = item.placed.index(placed)
-        if keeps:
-            slot.retain()
+        placed, keeps = item.placed[index], self._postprocess.keeps_outputs
+        frame, names = placed.frame, self._engine.outputs
 
         def give_back() -> None:
             frame.release()
             if keeps:
-                slot.release()
+                release()
 
         def outputs() -> Sequence[RawOutput]:
-            return [RawOutput(*pair) for pair in zip(names, _outputs(item, index), strict=True)]
+            return list(map(RawOutput, names, _outputs(item, index)))
 
         placed.feed.recorder.finished(stamps)
         return Result(

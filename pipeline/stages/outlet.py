@@ -58,10 +58,10 @@ class Outlet:
                 raise
 
     def _fitted(self, result: Result, frame: Frame) -> Result | None:
-        outputs = result.outputs
-        if outputs and self._copies:
+        # Outputs are made when looked at, so that is done only where it matters.
+        if self._copies and (outputs := result.outputs):
             return self._detached(result, frame, outputs)
-        if outputs or self._needs_image:
+        if self._needs_image or result.outputs:
             result.retain()
             return result
         return _other(result, _refuse, ())

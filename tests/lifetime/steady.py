@@ -1,8 +1,10 @@
-"""A pipeline in steady state, looked at for some frames: ``python steady.py CONFIG FIRST FRAMES DUMP``.
+"""A pipeline in steady state, counted for some frames.
 
-The counting allocator of ``native/tests/alloc`` is preloaded. From result ``FIRST`` on it counts
-for ``FRAMES`` results and writes ``DUMP``; so do counters of what goes from thread to thread and
-through the event loop, which are printed as JSON.
+    python steady.py memory|hand-overs CONFIG FIRST FRAMES DUMP
+
+From result ``FIRST`` on, for ``FRAMES`` results. ``memory``: what the preloaded allocator of
+``native/tests/alloc`` counted is written to ``DUMP``. ``hand-overs``: what went from thread to
+thread and through the event loop is told. What is told is a line of JSON.
 """
 
 from __future__ import annotations
@@ -46,6 +48,7 @@ def count_hand_overs(loop: Any) -> None:
 
 async def main(config: dict[str, Any], first: int, frames: int, dump: str) -> None:
     counter = ctypes.CDLL(None)
+    made: Counter[str] = Counter()
     begun: Counter[str] = Counter()
     number = 0
     async with Pipeline(config) as pipeline:
@@ -62,13 +65,15 @@ async def main(config: dict[str, Any], first: int, frames: int, dump: str) -> No
                 counter.count_dump(dump.encode())
                 made = calls - begun
                 pipeline.stop()
-    print(json.dumps({"dropped": pipeline.stats().dropped, "calls": made}))
+    sys.stdout.write(json.dumps({"dropped": pipeline.stats().dropped, "calls": made}))
 
 
 if __name__ == "__main__":
-    config, first, frames, dump = sys.argv[1:]
+    what, config, first, frames, dump = sys.argv[1:]
     event_loop = new_event_loop()
-    ctypes.CDLL(None).count_python()
-    with asyncio.Runner(loop_factory=lambda: event_loop) as runner:
+    if what == "memory":
+        ctypes.CDLL(None).count_python()
+    else:
         count_hand_overs(event_loop)
+    with asyncio.Runner(loop_factory=lambda: event_loop) as runner:
         runner.run(main(json.loads(config), int(first), int(frames), dump))
