@@ -159,6 +159,7 @@ def simulated(
     outputs: Sequence[TensorSpec],
     *,
     contexts: int = 1,
+    cores: int = 0,
     latency_us: float = 0.0,
     jitter_us: float = 0.0,
     distribution: Literal["fixed", "uniform", "normal", "exponential"] = "fixed",

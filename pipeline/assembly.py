@@ -18,6 +18,7 @@ from pipeline.channel import Channel
 from pipeline.clock import Clock
 from pipeline.contracts import Postprocess, Preprocess, Reader, StreamInfo
 from pipeline.errors import (
+    AllocationError,
     ClosedError,
     DeviceError,
     EngineNotInstalledError,
@@ -46,7 +47,7 @@ from pipeline.stages.placing import Feed, InFlight
 from pipeline.stats import Recorder
 from pipeline.worker import call_in_thread
 
-__all__ = ["Assembly", "located"]
+__all__ = ["Assembly", "image_input", "located", "ring_that_fits"]
 
 _log = logging.getLogger(__name__)
 
@@ -63,8 +64,10 @@ class Assembly:
         clock: Clock,
         recorder: Recorder,
         max_frames: int | None = None,
+        ready: Executor | None = None,
     ) -> None:
         self.config = config
+        self._ready = ready  # the engine's first executor, where it is open already
         self.graph = graph
         self.clock = clock
         self.recorder = recorder
@@ -137,7 +140,7 @@ class Assembly:
         capture = Capture(make, channel, settings, self.clock, recorder, self._saying(name))
         age = None if source.max_age_ms is None else round(source.max_age_ms * 1e6)
         own = self.config.preprocess_of(source)
-        swap = own.color != self._image_input().color
+        swap = own.color != image_input(self.config).color
         preprocess = Preprocessor(own, swap_colors=swap)
         self.dispatch.newest |= camera.overflow != "block"
         self._feeds[name] = Feed(name, preprocess, recorder, age)
@@ -213,6 +216,8 @@ class Assembly:
         abandoned = [stage.name for stage, end in zip(stages, closed, strict=True) if end is False]
         errors = [end for end in closed if isinstance(end, BaseException)]
         abandoned += await self.engine.close(timeout)
+        if self._ready is not None:
+            await self._ready.close(timeout)
         self.events.close()
         return abandoned, errors
 
@@ -256,7 +261,10 @@ class Assembly:
             self.outlets.append(outlet)
 
     async def _open_engine(self) -> tuple[Executor, Ring]:
-        executor = await Executor.from_settings(self.config.model, self._image_input())
+        ready, self._ready = self._ready, None
+        executor = ready
+        if executor is None:
+            executor = await Executor.from_settings(self.config.model, image_input(self.config))
         try:
             if self.engine.closing:
                 raise ClosedError("pipeline: closed")  # nobody waited for it so long
@@ -264,17 +272,13 @@ class Assembly:
             with located("postprocess.kind"):
                 self._postprocess.open(*_single(executor))
             with located("ring.depth"):
-                ring = await executor.ring(self.graph.depth)
+                ring = await ring_that_fits(executor, self.graph.depth, self.graph.least_depth)
+            if ready is not None:
+                executor.trim()  # what it was measured with
         except BaseException:
             await executor.close(0.5)
             raise
         return executor, ring
-
-    def _image_input(self) -> ImageInput:
-        """What the engine converts; one that cannot swap colours gets them swapped."""
-        preprocess = self.config.preprocess
-        color = preprocess.color if backend(self.config.model.engine).FOLDS_IMAGE else "bgr"
-        return ImageInput(color, preprocess.mean, preprocess.scale)
 
     def _saying(self, source: str) -> Callable[[State, str], None]:
         def say(state: State, reason: str) -> None:
@@ -286,6 +290,24 @@ class Assembly:
     def _drop_frame(self, frame: Frame, cause: str) -> None:
         self.recorder.camera(frame.camera).dropped[cause] += 1
         frame.release()
+
+
+def image_input(config: Config) -> ImageInput:
+    """What the engine converts; one that cannot swap colours gets them swapped."""
+    preprocess = config.preprocess
+    color = preprocess.color if backend(config.model.engine).FOLDS_IMAGE else "bgr"
+    return ImageInput(color, preprocess.mean, preprocess.scale)
+
+
+async def ring_that_fits(executor: Executor, depth: int, least: int) -> Ring:
+    """A ring of ``depth`` slots, or of ``least`` where there is no memory for so many."""
+    try:
+        return await executor.ring(depth)
+    except AllocationError as error:
+        if least >= depth:
+            raise
+        _log.warning("ring.depth: %d in place of %d: %s", least, depth, error)
+    return await executor.ring(least)
 
 
 def _check_inputs(executor: Executor) -> None:

@@ -173,7 +173,7 @@ def _bench(arguments: Arguments) -> int:
         except Exception as error:
             code = _failed(error, arguments.debug, arguments.config)
         if report is not None:
-            publish(report, config, arguments.json, quiet=arguments.quiet)
+            publish(report, bench.config, arguments.json, quiet=arguments.quiet)
             code = 0
         if bench.abandoned:
             _leave_behind(bench.abandoned, code)

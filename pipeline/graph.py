@@ -10,11 +10,20 @@ from pipeline.settings import Config
 from pipeline.sources import SourceSettings, kind_of, overflow_of
 from pipeline.sources.synthetic import synthetic_settings
 
-__all__ = ["PROGRAM_QUEUE", "CameraWiring", "Graph", "SinkWiring", "build", "camera_wiring"]
+__all__ = [
+    "PROGRAM_QUEUE",
+    "CameraWiring",
+    "Graph",
+    "SinkWiring",
+    "build",
+    "camera_wiring",
+    "ring_depth",
+]
 
 # Results that may wait for the program's own loop; the next one to be taken should be fresh.
 PROGRAM_QUEUE = 1
 _NEEDS_IMAGE = frozenset({"video"})
+_MOST_SLOTS = 256
 
 
 @dataclass(frozen=True)
@@ -44,10 +53,14 @@ class SinkWiring:
 
 @dataclass(frozen=True)
 class Graph:
-    """Cameras in the order of the configuration, the ring's depth, and the sinks."""
+    """Cameras in the order of the configuration, the ring's depth, and the sinks.
+
+    ``least_depth``: what will do where there is no memory for ``depth``.
+    """
 
     cameras: tuple[CameraWiring, ...]
     depth: int
+    least_depth: int
     sinks: tuple[SinkWiring, ...]
 
     @property
@@ -70,7 +83,26 @@ def build(config: Config, *, live: bool | None = None) -> Graph:
         )
         for index, settings in enumerate(config.sinks)
     )
-    return Graph(cameras, config.ring.depth, sinks)
+    depth = ring_depth(config)
+    least = config.model.context_count() if config.ring.depth == "auto" else depth
+    return Graph(cameras, depth, least, sinks)
+
+
+def ring_depth(config: Config) -> int:
+    """The number of slots; with one context where their number is still to be measured.
+
+    Automatically, for throughput: each context has a slot that runs and one that is ready, one is
+    filled and one is decoded. For latency none waits to be run. Raw results keep their slots, so
+    there are more for those in the program's hands, waiting for it, and in each sink.
+    """
+    depth, model = config.ring.depth, config.model
+    left_out = model.contexts == "auto" and "depth" not in config.ring.model_fields_set
+    if depth != "auto" and not left_out:
+        return depth
+    count = model.context_count()
+    busy = count if model.aim == "latency" else 2 * count
+    kept = 1 + PROGRAM_QUEUE + len(config.sinks) if config.postprocess.kind == "raw" else 0
+    return min(_MOST_SLOTS, busy + 2 + kept)
 
 
 def camera_wiring(
@@ -104,7 +136,7 @@ def _frame_buffers(config: Config, source: SourceSettings) -> int:
         for sink in config.sinks
         if sink.kind in _NEEDS_IMAGE or config.postprocess.kind == "raw"
     )
-    return 1 + source.queue + config.ring.depth + 1 + PROGRAM_QUEUE + 1 + in_sinks
+    return 1 + source.queue + ring_depth(config) + 1 + PROGRAM_QUEUE + 1 + in_sinks
 
 
 def _all_block(cameras: tuple[CameraWiring, ...]) -> bool:

@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from pipeline.backends.simulated import SimulatedOptions
-from pipeline.graph import CameraWiring, build
+from pipeline.graph import CameraWiring, build, ring_depth
 from pipeline.locate import printable
 from pipeline.settings import Config
 from pipeline.sources import SourceSettings, kind_of
@@ -63,7 +63,10 @@ def _model(config: Config) -> Iterator[tuple[str, str]]:
     named = model.engine == "openvino" or "device" in model.model_fields_set
     device = f" on {model.device}" if named and model.engine != "simulated" else ""
     yield "  engine", f"{model.engine}{device}{library}"
-    yield "  contexts", str(model.contexts)
+    probed = f"auto: measured at the start, for {model.aim}"
+    yield "  contexts", probed if model.contexts == "auto" else str(model.contexts)
+    if model.options.get("threads") == "auto":
+        yield "  threads", probed
     if model.input_shape:
         yield "  input shape", f"{list(model.input_shape)} (set)"
     preprocess = config.preprocess
@@ -72,8 +75,12 @@ def _model(config: Config) -> Iterator[tuple[str, str]]:
 
 
 def _buffers(config: Config) -> Iterator[tuple[str, str]]:
-    depth = config.ring.depth
-    yield "ring", _count(depth, "slot")
+    depth = ring_depth(config)
+    automatic = config.model.contexts == "auto" and config.ring.depth != depth
+    if automatic:
+        yield "ring", f"auto: {_count(depth, 'slot')}, or more by the number of contexts"
+    else:
+        yield "ring", _count(depth, "slot")
     for name, each in zip(("inputs", "outputs"), _tensor_bytes(config), strict=True):
         known = f"{_total(each, depth)} of driver memory" if each is not None else _LATER
         yield f"  {name}", known

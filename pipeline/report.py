@@ -57,6 +57,7 @@ def summary(stats: Stats) -> dict[str, Any]:
         "engine_reopened": stats.engine_reopened,
         "cameras": {name: _camera(camera) for name, camera in stats.cameras.items()},
         "events": {source: dict(states) for source, states in stats.events.items()},
+        "chosen": None if stats.chosen is None else stats.chosen.data(),
         "ring": {"depth": stats.depth, "slots": dict(stats.slots)},
         "error": None if stats.error is None else printable(stats.error),
     }
@@ -117,6 +118,8 @@ def table(stats: Stats) -> str:
         rows.append(("loop lag", _pair(stats.loop_lag_ms)))
     rows.append(("driver allocations", f"{at_start} at start, {at_end} at end"))
     rows += [(f"  {name}", route) for name, route in stats.zero_copy.items()]
+    if stats.chosen is not None:
+        rows.append(("chosen", str(stats.chosen)))
     rows += list(stats.notes.items())
     width = max(len(name) for name, _ in rows)
     return printable("\n".join(f"{name:<{width}}  {value}".rstrip() for name, value in rows))

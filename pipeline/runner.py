@@ -13,8 +13,10 @@ from typing import Any, NamedTuple, TypeVar
 
 from pipeline import graph as wiring
 from pipeline.assembly import Assembly
+from pipeline.backends.executor import Executor
 from pipeline.cameras import Cameras
 from pipeline.channel import Channel, ChannelClosed
+from pipeline.choice import Choice
 from pipeline.clock import Clock, MonotonicClock
 from pipeline.contracts import Reader
 from pipeline.errors import ClosedError
@@ -26,6 +28,7 @@ from pipeline.sources import SourceSettings
 from pipeline.stages.base import Stage
 from pipeline.stages.outlet import Outlet
 from pipeline.stats import Recorder, Stats
+from pipeline.tuning import tune
 
 __all__ = ["Health", "Runner"]
 
@@ -68,9 +71,11 @@ class Runner:
         self._frames = frames
         self._max_frames = max_frames
         self._clock: Clock = clock or MonotonicClock()
-        self._graph = wiring.build(config, live=live if frames is not None else None)
+        self._live = live if frames is not None else None
+        self._graph = wiring.build(config, live=self._live)
         self.recorder = Recorder()
         self._parts: Assembly | None = None
+        self._choice: Choice | None = None
         self._cameras: Cameras | None = None
         self._error: BaseException | None = None
         self._raised = False
@@ -88,15 +93,9 @@ class Runner:
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._go = asyncio.Event()
         self._consumed = asyncio.Event()
-        self._parts = Assembly(
-            self.config, self._graph, self._clock, self.recorder, self._max_frames
-        )
-        for camera in self._graph.cameras:
-            source = self.config.sources[camera.name]
-            self._parts.add_camera(camera, source, self._frames)
-        self._cameras = Cameras(self.config, self._parts, self._note, self.abandoned)
-        living = self._live_and_die(self._parts, self._cameras)
-        self._task = asyncio.create_task(living, name="pipeline")
+        if not self.config.model.measured:
+            self._make_parts(self.config)
+        self._task = asyncio.create_task(self._live_and_die(), name="pipeline")
         waiting: set[asyncio.Future[None]] = {self._opened, self._task}
         try:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -125,7 +124,36 @@ class Runner:
         self.cancel()
         await self._ended()
 
-    async def _live_and_die(self, parts: Assembly, cameras: Cameras) -> None:
+    def _make_parts(self, config: Config, engine: Executor | None = None) -> Assembly:
+        """All parts, not yet open but for the engine, where that is open already."""
+        self._graph = wiring.build(config, live=self._live)
+        self._parts = parts = Assembly(
+            config, self._graph, self._clock, self.recorder, self._max_frames, engine
+        )
+        for camera in self._graph.cameras:
+            parts.add_camera(camera, config.sources[camera.name], self._frames)
+        self._cameras = Cameras(config, parts, self._note, self.abandoned)
+        return parts
+
+    async def _tune(self) -> Assembly:
+        tuned = await tune(self.config, self.abandoned)
+        self._choice = tuned.choice
+        return self._make_parts(tuned.config, tuned.executor)
+
+    async def _live_and_die(self) -> None:
+        parts = self._parts
+        if parts is None:
+            try:
+                parts = await self._tune()
+            except asyncio.CancelledError:
+                return
+            except Exception as error:
+                self._note(error)
+                return
+        assert self._cameras is not None
+        await self._run_parts(parts, self._cameras)
+
+    async def _run_parts(self, parts: Assembly, cameras: Cameras) -> None:
         lag = LoopLag(asyncio.get_running_loop(), self.recorder.loop_lag)
         try:
             await parts.open()
@@ -194,12 +222,12 @@ class Runner:
         dropped, as ``cancel`` does. Legal in every state. For another task than the one in
         ``async for``, which must go on taking results; inside the loop use ``stop``.
         """
-        if self._task is None or self._cameras is None:
+        if self._task is None:
             return
         limit = self.config.drain_seconds if deadline is None else deadline
         self.stop()
         # A camera that is stuck in a read must not use up the time of the frames in flight.
-        giving_up = self._cameras.give_up_after(min(1.0, limit / 2))
+        giving_up = self._cameras.give_up_after(min(1.0, limit / 2)) if self._cameras else []
         try:
             done, _ = await asyncio.wait({self._task}, timeout=limit)
         finally:
@@ -211,9 +239,9 @@ class Runner:
 
     def stop(self) -> None:
         """Take no more frames; what is in flight still comes through. Returns at once."""
-        if self._task is None or self._cameras is None:
+        if self._task is None:
             return
-        if not self._opened.done():
+        if self._cameras is None or not self._opened.done():
             self.cancel()
             return
         self._cameras.stop()
@@ -221,10 +249,11 @@ class Runner:
 
     def cancel(self) -> None:
         """Drop what is in flight and close; returns at once. Legal in every state."""
-        if self._task is None or self._cameras is None or self._cancelled or self._task.done():
+        if self._task is None or self._cancelled or self._task.done():
             return
         self._cancelled = True
-        self._cameras.stop()
+        if self._cameras is not None:
+            self._cameras.stop()
         self._task.cancel()
 
     async def add_camera(self, name: str, source: SourceSettings) -> None:
@@ -285,7 +314,8 @@ class Runner:
             engine=model.engine if executor is None else executor.engine,
             device=model.device if executor is None else executor.device,
             engine_reopened=0 if engine is None else engine.reopened,
-            depth=self._graph.depth,
+            depth=self._graph.depth if ring is None else ring.depth,
+            chosen=self._choice,
             slots={state: states.count(state) for state in sorted(set(states))},
             error=None if self._error is None else str(self._error),
         )

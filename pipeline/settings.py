@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -15,17 +15,19 @@ from pipeline.sources.settings import SourceSettings
 
 __all__ = ["CameraSettings", "Config", "RingSettings"]
 
+_Depth = Annotated[int, Field(ge=1, le=256)]
+
 
 class RingSettings(BaseModel):
     """The slots that rotate through the engine."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    depth: int = Field(
+    depth: _Depth | Literal["auto"] = Field(
         default=4,
-        ge=1,
-        le=256,
-        description="Number of slots; each holds driver memory for every input and output.",
+        description="Number of slots; each holds driver memory for every input and output. auto: "
+        "as many as keep the contexts busy, by their number and model.aim; fewer where there is "
+        "no memory for them. Left out where model.contexts is auto, it is auto, too.",
     )
 
 
@@ -90,11 +92,12 @@ class Config(BaseModel):
             raise PydanticCustomError(
                 "one_source", "source: needed, or cameras, and not both of them"
             )
-        if self.ring.depth < self.model.context_count():
+        depth = self.ring.depth
+        if depth != "auto" and depth < self.model.context_count():
             raise PydanticCustomError(
                 "ring_depth",
                 "ring.depth: {depth} is fewer than model.contexts {contexts}: "
                 "each context needs a slot",
-                {"depth": self.ring.depth, "contexts": self.model.contexts},
+                {"depth": depth, "contexts": self.model.contexts},
             )
         return self

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from pipeline.choice import Choice
 from pipeline.results import Stamps
 
 __all__ = [
@@ -131,7 +132,8 @@ class Stats:
     ``undelivered``, by receiver: they are results all the same. ``driver_allocations`` are
     those when the ring was ready and now, ``notes`` what the engine says about itself.
     ``events`` counts the states that each camera, the engine and each sink came into.
-    ``loop_lag_ms`` is how late the event loop was, looked at every 100 ms.
+    ``loop_lag_ms`` is how late the event loop was, looked at every 100 ms. ``chosen`` tells what
+    the settings that are ``auto`` became, if there was something to measure.
     """
 
     frames: int
@@ -155,6 +157,7 @@ class Stats:
     error: str | None
     notes: dict[str, str] = field(default_factory=dict)
     loop_lag_ms: Percentiles = _NOTHING
+    chosen: Choice | None = None
 
 
 @dataclass

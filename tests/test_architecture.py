@@ -19,14 +19,14 @@ PACKAGE = ROOT / "pipeline"
 # From the ground up. A module may import from floors below its own, and within its floor only
 # what FELLOWS allows.
 FLOORS = (
-    ("errors", "clock", "locate", "opening", "backoff", "events", "colour"),
+    ("errors", "clock", "locate", "opening", "backoff", "events", "colour", "choice"),
     ("_native", "frame", "results", "worker", "videoio"),
     ("ring", "contracts", "drawing"),
     ("sources", "preprocess", "backends", "postprocess", "sinks"),
     ("channel", "selector", "stats", "lag", "stages"),
     ("settings", "graph"),
     ("assembly",),
-    ("cameras",),
+    ("cameras", "tuning"),
     ("runner",),
     ("problems", "yamlfile", "config", "plan"),
     ("pipeline",),
@@ -64,7 +64,7 @@ SHARED = {
     },
     "sinks": {"encoder", "settings", "target"},
     "postprocess": {"settings"},
-    "backends": {"settings", "image", "library"},
+    "backends": {"settings", "image", "library", "trials"},
     "bench": {
         "figures",
         "meter",

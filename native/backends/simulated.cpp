@@ -4,8 +4,10 @@
 #include <atomic>
 #include <bit>
 #include <chrono>
+#include <condition_variable>
 #include <cstring>
 #include <map>
+#include <mutex>
 #include <random>
 #include <string>
 #include <thread>
@@ -57,9 +59,34 @@ void store_value(DType dtype, std::byte* target, std::size_t index, std::uint32_
     }
 }
 
+// The cores of the NPU: what locks one waits until one is free.
+class Cores {
+public:
+    explicit Cores(std::size_t count) : limited_(count > 0), free_(count) {}
+
+    void lock() {
+        if (!limited_) return;
+        std::unique_lock lock(mutex_);
+        freed_.wait(lock, [this] { return free_ > 0; });
+        --free_;
+    }
+    void unlock() {
+        if (!limited_) return;
+        const std::lock_guard lock(mutex_);
+        ++free_;
+        freed_.notify_one();
+    }
+
+private:
+    const bool limited_;
+    std::mutex mutex_;
+    std::condition_variable freed_;
+    std::size_t free_;
+};
+
 class Simulated final : public Engine {
 public:
-    explicit Simulated(SimulatedOptions o) : options(std::move(o)) {}
+    explicit Simulated(SimulatedOptions o) : options(std::move(o)), cores(options.cores) {}
 
     [[nodiscard]] std::string_view name() const noexcept override { return "simulated"; }
     [[nodiscard]] std::string device() const override { return "simulated NPU"; }
@@ -69,6 +96,7 @@ public:
     [[nodiscard]] std::unique_ptr<EngineContext> open_context(std::size_t index) override;
 
     const SimulatedOptions options;
+    Cores cores;
     std::atomic<std::uint64_t> runs{0};
     std::atomic<std::uint64_t> allocations{0};
 };
@@ -110,6 +138,7 @@ public:
             if (scripted(options.fail_runs)) {
                 throw Error(Errc::run, "simulated: run " + std::to_string(number) + " fails, as scripted");
             }
+            const std::lock_guard core(engine_.cores);
             work();
         }
         compute(request);

@@ -18,6 +18,7 @@ struct SimulatedOptions {
     std::vector<TensorSpec> inputs;
     std::vector<TensorSpec> outputs;
     std::size_t contexts = 1;
+    std::size_t cores = 0;  // runs that are computed at the same time, the others wait; 0: all
     double latency_us = 0;  // mean time of a run
     double jitter_us = 0;   // uniform: half width; normal: standard deviation; exponential: mean of an extra
     LatencyDistribution distribution = LatencyDistribution::fixed;

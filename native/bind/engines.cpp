@@ -25,13 +25,14 @@ void bind_simulated(py::module_& module) {
     module.def(
         "simulated",
         [](std::vector<TensorSpec> inputs, std::vector<TensorSpec> outputs, std::size_t contexts,
-           double latency_us, double jitter_us, const std::string& distribution, std::uint64_t seed,
-           std::vector<std::uint64_t> fail_runs, std::vector<std::uint64_t> hang_runs, double hang_seconds,
-           std::int64_t refuse_allocation) {
+           std::size_t cores, double latency_us, double jitter_us, const std::string& distribution,
+           std::uint64_t seed, std::vector<std::uint64_t> fail_runs, std::vector<std::uint64_t> hang_runs,
+           double hang_seconds, std::int64_t refuse_allocation) {
             SimulatedOptions options;
             options.inputs = std::move(inputs);
             options.outputs = std::move(outputs);
             options.contexts = contexts;
+            options.cores = cores;
             options.latency_us = latency_us;
             options.jitter_us = jitter_us;
             options.distribution = parse_distribution(distribution);
@@ -44,7 +45,7 @@ void bind_simulated(py::module_& module) {
             }
             return open_simulated(std::move(options));
         },
-        py::arg("inputs"), py::arg("outputs"), py::kw_only(), py::arg("contexts") = 1,
+        py::arg("inputs"), py::arg("outputs"), py::kw_only(), py::arg("contexts") = 1, py::arg("cores") = 0,
         py::arg("latency_us") = 0.0, py::arg("jitter_us") = 0.0, py::arg("distribution") = "fixed",
         py::arg("seed") = 0, py::arg("fail_runs") = std::vector<std::uint64_t>{},
         py::arg("hang_runs") = std::vector<std::uint64_t>{}, py::arg("hang_seconds") = 1e9,

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pipeline import _native
     from pipeline.backends.image import ImageInput
     from pipeline.backends.settings import ModelSettings
+    from pipeline.backends.trials import Trials
 
 __all__ = ["ENGINES", "Backend", "backend", "options_model", "validated", "validated_options"]
 
@@ -41,6 +42,10 @@ class Backend(Protocol):
     @staticmethod
     def open_engine(settings: ModelSettings, image: ImageInput | None) -> _native.Engine:
         """Load the model on the device. Blocks. EngineError, naming what is wrong."""
+
+    @staticmethod
+    def trials(settings: ModelSettings, cores: int) -> Trials:
+        """What is worth trying where ``settings`` leaves something to be measured."""
 
     @staticmethod
     def list_devices(library: str | None) -> tuple[str, list[tuple[str, str]]]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from pipeline.backends.library import first_loadable, named_library
+from pipeline.backends.trials import Threads, Trials
 from pipeline.errors import ConfigError, EngineNotInstalledError
 
 if TYPE_CHECKING:
@@ -14,10 +15,19 @@ if TYPE_CHECKING:
     from pipeline.backends.image import ImageInput
     from pipeline.backends.settings import ModelSettings
 
-__all__ = ["OPTIONS", "MindSporeLiteOptions", "find_library", "list_devices", "open_engine"]
+__all__ = [
+    "OPTIONS",
+    "MindSporeLiteOptions",
+    "find_library",
+    "list_devices",
+    "open_engine",
+    "trials",
+]
 
 # For applications on OpenHarmony, for its system, and of the release for other systems.
 _SONAMES = ("libmindspore_lite_ndk.so", "libmindspore_lite.so", "libmindspore-lite.so")
+
+_MOST_CONTEXTS = 4  # each has the model in memory
 
 _AFFINITIES = ("none", "big", "little")
 _PRIORITIES = ("none", "low", "medium", "high")
@@ -30,11 +40,10 @@ class MindSporeLiteOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    threads: int | None = Field(
+    threads: Threads | None = Field(
         default=None,
-        ge=1,
-        le=1024,
-        description="CPU threads of each context. Left out: MindSpore Lite decides.",
+        description="CPU threads of each context. Left out: MindSpore Lite decides. auto: "
+        "measured as model.contexts is; on other devices than a CPU it is left out.",
     )
     affinity: Literal["none", "big", "little"] = Field(
         default="none", description="Which kind of core the threads are bound to."
@@ -113,7 +122,7 @@ def open_engine(settings: ModelSettings, image: ImageInput | None) -> _native.En
         swap_rb=folded.color == "rgb",
         mean=folded.mean,
         scale=folded.scale,
-        threads=options.threads or 0,
+        threads=options.threads if isinstance(options.threads, int) else 0,
         affinity=_AFFINITIES.index(options.affinity),
         cores=options.cores,
         fp16=options.fp16,
@@ -123,6 +132,13 @@ def open_engine(settings: ModelSettings, image: ImageInput | None) -> _native.En
         cpu_fallback=options.cpu_fallback,
         extensions=options.extensions,
     )
+
+
+def trials(settings: ModelSettings, cores: int) -> Trials:
+    """On a CPU a context for each core at most, with its share of the cores or one thread."""
+    if settings.device != "CPU":
+        return Trials(_MOST_CONTEXTS)
+    return Trials(cores, lambda contexts: (max(1, cores // contexts), 1))
 
 
 def list_devices(library: str | None = None) -> tuple[str, list[tuple[str, str]]]:

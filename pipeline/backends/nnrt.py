@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from pipeline.backends.library import first_loadable, named_library
+from pipeline.backends.trials import Trials
 from pipeline.errors import ConfigError, EngineNotInstalledError
 
 if TYPE_CHECKING:
@@ -15,7 +16,15 @@ if TYPE_CHECKING:
     from pipeline.backends.image import ImageInput
     from pipeline.backends.settings import ModelSettings
 
-__all__ = ["OPTIONS", "NNRTOptions", "NNRTTensor", "find_library", "list_devices", "open_engine"]
+__all__ = [
+    "OPTIONS",
+    "NNRTOptions",
+    "NNRTTensor",
+    "find_library",
+    "list_devices",
+    "open_engine",
+    "trials",
+]
 
 _SONAME = "libneural_network_runtime.so"
 _PRIORITIES = ("none", "low", "medium", "high")
@@ -136,6 +145,11 @@ def open_engine(settings: ModelSettings, image: ImageInput | None) -> _native.En
         float16=options.float16,
         idle_seconds=options.idle_seconds,
     )
+
+
+def trials(settings: ModelSettings, cores: int) -> Trials:
+    """Each context has the compiled model in memory, so a few."""
+    return Trials(4)
 
 
 def list_devices(library: str | None = None) -> tuple[str, list[tuple[str, str]]]:

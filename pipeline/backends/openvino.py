@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from pipeline.backends.library import first_loadable, named_library
+from pipeline.backends.trials import Threads, Trials
 from pipeline.errors import ConfigError, EngineNotInstalledError
 
 if TYPE_CHECKING:
@@ -25,10 +26,12 @@ __all__ = [
     "find_library",
     "list_devices",
     "open_engine",
+    "trials",
 ]
 
 _SONAME = "libopenvino_c.so"
 _OLDEST = (2026, 4)
+_MOST_CONTEXTS = 8
 _INSTALL = "pip install 'npu-pipeline[openvino]'"
 
 
@@ -45,12 +48,11 @@ class OpenVINOOptions(BaseModel):
         "model has contexts when those are more than one and the device is a CPU or GPU, else "
         "OpenVINO decides.",
     )
-    threads: int | None = Field(
+    threads: Threads | None = Field(
         default=None,
-        ge=1,
-        le=1024,
         description="CPU threads for inference, all streams together. Left out: OpenVINO decides, "
-        "which mostly takes every core.",
+        "which mostly takes every core. auto: measured as model.contexts is; on other devices "
+        "than a CPU it is left out.",
     )
     hint: Literal["latency", "throughput", "none"] = Field(
         default="latency",
@@ -87,7 +89,7 @@ class OpenVINOOptions(BaseModel):
         named = {
             "PERFORMANCE_HINT": None if self.hint == "none" else self.hint.upper(),
             "NUM_STREAMS": streams,
-            "INFERENCE_NUM_THREADS": self.threads,
+            "INFERENCE_NUM_THREADS": None if self.threads == "auto" else self.threads,
             "CACHE_DIR": self.cache_dir and self.cache_dir.expanduser(),
             "INFERENCE_PRECISION_HINT": self.inference_precision,
         }
@@ -148,6 +150,13 @@ def open_engine(settings: ModelSettings, image: ImageInput | None) -> _native.En
         scale=folded.scale,
         properties=options.to_properties(settings.context_count(), settings.device),
     )
+
+
+def trials(settings: ModelSettings, cores: int) -> Trials:
+    """On a CPU a stream for each core at most, with all cores or one thread for each stream."""
+    if settings.device.split(".")[0] != "CPU":
+        return Trials(_MOST_CONTEXTS)
+    return Trials(cores, lambda contexts: (max(cores, contexts), contexts))
 
 
 def list_devices(library: str | None = None) -> tuple[str, list[tuple[str, str]]]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from pipeline.backends.library import named_library
+from pipeline.backends.trials import Trials
 from pipeline.errors import ConfigError, EngineNotInstalledError
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ __all__ = [
     "find_library",
     "list_devices",
     "open_engine",
+    "trials",
 ]
 
 _SONAME = "librknnrt.so"
@@ -136,6 +138,11 @@ def open_engine(settings: ModelSettings, image: ImageInput | None) -> _native.En
         explicit_sync=options.sync == "explicit",
         input_shape=settings.input_shape,
     )
+
+
+def trials(settings: ModelSettings, cores: int) -> Trials:
+    """A context for each core of the NPU that may be used, of three at most."""
+    return Trials(len(settings.options.get("cores", ())) or 3)
 
 
 def list_devices(library: str | None = None) -> tuple[str, list[tuple[str, str]]]:

@@ -39,8 +39,13 @@ class ModelSettings(BaseModel):
     )
     contexts: _Contexts | Literal["auto"] = Field(
         default=1,
-        description="Number of executor contexts: runs at the same time. auto is what suits the "
-        "engine: one for each core of a Rockchip NPU, one on others.",
+        description="Number of executor contexts: runs at the same time. auto is measured when a "
+        "pipeline opens: 1, 2, ... are tried on the model, and aim chooses.",
+    )
+    aim: Literal["latency", "throughput"] = Field(
+        default="throughput",
+        description="What auto looks for, in contexts, ring.depth and options.threads: the "
+        "shortest run, or the most runs a second. Nothing else depends on it.",
     )
     input_shape: Annotated[tuple[_Dimension, ...], Field(min_length=1, max_length=8)] | None = (
         Field(
@@ -85,6 +90,11 @@ class ModelSettings(BaseModel):
     options: dict[str, Any] = Field(
         default_factory=dict, description="Settings of this one engine; see the engine's own."
     )
+
+    @property
+    def measured(self) -> bool:
+        """Whether something is left to be measured when a pipeline opens."""
+        return "auto" in (self.contexts, self.options.get("threads"))
 
     def context_count(self, automatic: int = 1) -> int:
         """Number of contexts, ``automatic`` where that is left to the engine."""

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
+from pipeline.backends.trials import Trials
 from pipeline.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ __all__ = [
     "expected_output",
     "list_devices",
     "open_engine",
+    "trials",
 ]
 
 _Shape = Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1, max_length=8)]
@@ -55,6 +57,13 @@ class SimulatedOptions(BaseModel):
         description="The tensors that it writes.",
     )
     latency_ms: float = Field(default=0.0, ge=0, description="Time of one run, milliseconds.")
+    cores: int | None = Field(
+        default=None,
+        ge=1,
+        le=64,
+        description="Runs that it computes at the same time; those of more contexts wait. Left "
+        "out: as many as there are contexts.",
+    )
     jitter_ms: float = Field(
         default=0.0,
         ge=0,
@@ -90,6 +99,7 @@ def open_engine(settings: ModelSettings, image: ImageInput | None) -> _native.En
         [_native.TensorSpec("input", "uint8", shape, "NHWC" if len(shape) == 4 else "")],
         [_output_spec(_native, tensor) for tensor in options.outputs],
         contexts=settings.context_count(),
+        cores=options.cores or 0,
         latency_us=options.latency_ms * 1e3,
         jitter_us=options.jitter_ms * 1e3,
         distribution=options.distribution,
@@ -99,6 +109,11 @@ def open_engine(settings: ModelSettings, image: ImageInput | None) -> _native.En
         hang_seconds=options.hang_seconds,
         refuse_allocation=-1 if options.refuse_allocation is None else options.refuse_allocation,
     )
+
+
+def trials(settings: ModelSettings, cores: int) -> Trials:
+    """As many as help: its cores are found out like those of a real NPU."""
+    return Trials(8)
 
 
 def list_devices(library: str | None) -> tuple[str, list[tuple[str, str]]]:

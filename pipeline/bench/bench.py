@@ -20,10 +20,12 @@ from pipeline.bench.neighbours import Neighbours
 from pipeline.bench.parts import parts_alone
 from pipeline.bench.readers import Paced, Replay, as_file, has_own_pace, own_fps
 from pipeline.bench.whole import whole
+from pipeline.choice import Choice
 from pipeline.contracts import Reader
 from pipeline.report import shown
 from pipeline.settings import Config
 from pipeline.sources import SourceSettings, make_reader
+from pipeline.tuning import tune
 
 __all__ = ["Bench"]
 
@@ -42,7 +44,8 @@ class Bench:
     Each measurement takes ``seconds``; ``rate`` is that of the live run, by default half of
     what was reached offline, but not more than the source's own. ``tell`` is called with what
     is being measured. With ``rounds`` the parts and the whole are measured in turn, so often,
-    and each figure is the median one. ``abandoned`` names threads that were stuck and left behind.
+    and each figure is the median one. ``abandoned`` names threads that were stuck and left behind;
+    ``config`` is what was measured, without anything that is ``auto``.
     """
 
     def __init__(
@@ -56,7 +59,7 @@ class Bench:
         self._conditions = Conditions(seconds, tell)
         self.name, self._source = next(iter(config.sources.items()))
         self._cameras = len(config.sources)
-        self._config = config
+        self.config = config
         self._rate = rate
         self._rounds = rounds
         self._own_pace = has_own_pace(self._source)
@@ -68,6 +71,7 @@ class Bench:
 
     async def run(self) -> Report:
         """Measure. Raises what opening and running a pipeline raises."""
+        choice = await self._tune()
         neighbours = Neighbours()
         rounds = [await self._round() for _ in range(self._rounds)]
         decoded = rounds[0].decoded
@@ -94,7 +98,18 @@ class Bench:
             overload,
             neighbours.cores(),
             tuple(self._notes()),
+            choice,
         )
+
+    async def _tune(self) -> Choice | None:
+        """Fix what is to be measured at the start of a run, so that all runs here are alike."""
+        if not self.config.model.measured:
+            return None
+        self._conditions.tell("what suits the model, as it is auto")
+        self.config, choice, executor = await tune(self.config, self.abandoned)
+        if executor is not None:
+            await executor.close()
+        return choice
 
     async def _round(self) -> _Round:
         """The parts, and the whole as fast as it goes."""
@@ -114,7 +129,7 @@ class Bench:
         limit = None
         if self._own_pace:
             limit = source.open_timeout_s + 4 * source.read_timeout_s + 2 * self._conditions.seconds
-        where = "source.uri" if self._config.source else f"cameras.{self.name}.uri"
+        where = "source.uri" if self.config.source else f"cameras.{self.name}.uri"
         with located(where):
             reader = self._reader()
             return await decode_alone(
@@ -144,8 +159,8 @@ class Bench:
     def _only(self, **changes: object) -> Config:
         """The configuration with this one source, changed, and without sinks."""
         source: SourceSettings = self._source.model_copy(update={"realtime": False, **changes})
-        one = {"source": source} if self._config.source else {"cameras": {self.name: source}}
-        return self._config.model_copy(update={**one, "sinks": ()})
+        one = {"source": source} if self.config.source else {"cameras": {self.name: source}}
+        return self.config.model_copy(update={**one, "sinks": ()})
 
     def _notes(self) -> list[str]:
         notes = []

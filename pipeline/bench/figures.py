@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from pipeline.choice import Choice
 from pipeline.stats import Percentiles
 
 __all__ = [
@@ -85,6 +86,7 @@ class Report:
 
     ``paced_by_source``: decode is no part of the whole but in the ``live`` run, whose ``rate``
     is then None. ``elsewhere_cores`` were busy with other processes; None where unknown.
+    ``choice``: what the settings that are ``auto`` became.
     """
 
     camera: str
@@ -99,3 +101,4 @@ class Report:
     overload: WholeFigures
     elsewhere_cores: float | None
     notes: tuple[str, ...] = field(default=())
+    choice: Choice | None = None

@@ -38,7 +38,7 @@ async def parts_alone(
     A context has two slots where there is memory for that, so that it never waits for the
     event loop. Raises what opening a pipeline raises, and RunError when a run fails or hangs.
     """
-    depth = config.ring.depth
+    depth = wiring.ring_depth(config)
     wanted = min(256, max(depth, 2 * config.model.context_count()))
     try:
         return await _measured(_of_depth(wanted, config), found, frames, conditions)

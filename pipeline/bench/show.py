@@ -35,6 +35,7 @@ def data(report: Report, verdict: Verdict) -> dict[str, Any]:
             }
             for each in parts.infer
         ],
+        "chosen": None if report.choice is None else report.choice.data(),
         "bounds_fps": {name: number(bound) for name, bound in verdict.bounds_fps.items()},
         "limit_fps": number(verdict.limit_fps),
         "reached_fps": number(offline.fps),
@@ -87,6 +88,7 @@ def table(report: Report, verdict: Verdict) -> str:
         ("loop lag", _told(report.offline.loop_lag_ms)),
         ("bottleneck", f"{verdict.bottleneck}: {verdict.reason}"),
         ("would help", "; ".join(verdict.advice) or "nothing that can be set"),
+        *([] if report.choice is None else [("chosen", str(report.choice))]),
         *(("note", note) for note in (*report.notes, *verdict.doubts)),
     ]
     lines += [f"{name:<12}{text}" for name, text in rows]

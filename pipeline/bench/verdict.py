@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from pipeline.bench.figures import InferFigures, Report, StageFigures
+from pipeline.graph import ring_depth
 from pipeline.report import shown
 from pipeline.settings import Config
 
@@ -59,7 +60,7 @@ def verdict(report: Report, config: Config) -> Verdict:
     name = min(bounds, key=lambda key: bounds[key])
     reached = report.offline.fps / bounds[name]
     advice = _advice(name, report, config, bounds, cpu)
-    if reached < _GOOD_SHARE and config.ring.depth < 2 * len(report.parts.infer):
+    if reached < _GOOD_SHARE and ring_depth(config) < 2 * len(report.parts.infer):
         advice.insert(0, f"ring.depth: {2 * len(report.parts.infer)}")
     return Verdict(
         bounds,
@@ -156,8 +157,9 @@ def _of_contexts(report: Report, config: Config, bounds: dict[str, float]) -> li
     scales = count == 1 or found.fps > infer[-2].fps * _CLEARLY
     free = 1 - (report.elsewhere_cores or 0.0) / report.cores  # of what cpu allows
     if scales and bounds[CPU] * free > found.fps * _CLEARLY:
-        room = "" if config.ring.depth > count else f" and ring.depth: {2 * count + 2}"
-        return [f"model.contexts: {count + 1}{room}, as long as it makes more runs"]
+        room = "" if ring_depth(config) > count else f" and ring.depth: {2 * count + 2}"
+        more = f"model.contexts: {count + 1}{room}, as long as it makes more runs"
+        return [f"{more}; auto tries them"]
     return []
 
 
