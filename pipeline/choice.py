@@ -14,8 +14,6 @@ Span = tuple[int, int]
 
 # Figures this close are the same: then the one that needs less counts.
 _SAME = 0.05
-_PARTS = 3
-_RUNS_OF_A_PART = 10
 _COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 
 
@@ -27,6 +25,12 @@ class Tried(NamedTuple):
     fps: float
     ms: float
     runs: int
+
+    def better(self, other: Tried) -> Tried:
+        """Both measurements of it together: what else the machine did made one of them worse."""
+        return self._replace(
+            fps=max(self.fps, other.fps), ms=min(self.ms, other.ms), runs=self.runs + other.runs
+        )
 
     def __str__(self) -> str:
         threads = "" if self.threads is None else f" of {self.threads} threads"
@@ -89,23 +93,27 @@ def counts_to_try(most: int) -> list[int]:
 def figures(spans: Collection[Sequence[Span]], batch: int = 1) -> tuple[float, float]:
     """Frames a second and the median milliseconds of a run, from the runs of each context.
 
-    A context computes one run after another, so its rate is runs by the time from the first
-    one's beginning to the last one's end. Of many runs the best third counts: whatever else
-    the machine does makes a part of them slower and never faster.
+    The first run of each does not count, and the rate is that of the time in which all contexts
+    were busy; a run at its edge counts by its share.
     """
-    least = min(len(runs) for runs in spans)
-    parts = _PARTS if least >= _PARTS * _RUNS_OF_A_PART else 1
-    rates = [sum(_rate(_part(runs, i, parts)) for runs in spans) for i in range(parts)]
-    times = [end - begin for runs in spans for begin, end in runs]
-    return max(rates) * batch, statistics.median(times) / 1e6
+    counted = [runs[1:] or runs for runs in spans]
+    begin = max(runs[0][0] for runs in counted)
+    end = min(runs[-1][1] for runs in counted)
+    if end <= begin:  # they were never all busy
+        begin = min(runs[0][0] for runs in counted)
+        end = max(runs[-1][1] for runs in counted)
+    every = [run for runs in counted for run in runs]
+    time = statistics.median(finished - started for started, finished in every)
+    return _rate(every, begin, end) * batch, time / 1e6
 
 
-def _part(runs: Sequence[Span], index: int, parts: int) -> Sequence[Span]:
-    return runs[len(runs) * index // parts : len(runs) * (index + 1) // parts]
-
-
-def _rate(runs: Sequence[Span]) -> float:
-    return len(runs) / max(1, runs[-1][1] - runs[0][0]) * 1e9
+def _rate(runs: Iterable[Span], begin: int, end: int) -> float:
+    """Runs a second from ``begin`` to ``end``, where those that are partly outside count partly."""
+    shares = (
+        max(0, min(end, finished) - max(begin, started)) / max(1, finished - started)
+        for started, finished in runs
+    )
+    return sum(shares) / max(1, end - begin) * 1e9
 
 
 def _short(value: float) -> str:

@@ -15,6 +15,7 @@ __all__ = [
     "CameraWiring",
     "Graph",
     "SinkWiring",
+    "automatic_depth",
     "build",
     "camera_wiring",
     "ring_depth",
@@ -84,8 +85,14 @@ def build(config: Config, *, live: bool | None = None) -> Graph:
         for index, settings in enumerate(config.sinks)
     )
     depth = ring_depth(config)
-    least = config.model.context_count() if config.ring.depth == "auto" else depth
+    least = config.model.context_count() if automatic_depth(config) else depth
     return Graph(cameras, depth, least, sinks)
+
+
+def automatic_depth(config: Config) -> bool:
+    """Whether the number of slots follows that of contexts: it is auto, or left out with them."""
+    left_out = "depth" not in config.ring.model_fields_set
+    return config.ring.depth == "auto" or (left_out and config.model.contexts == "auto")
 
 
 def ring_depth(config: Config) -> int:
@@ -96,8 +103,7 @@ def ring_depth(config: Config) -> int:
     there are more for those in the program's hands, waiting for it, and in each sink.
     """
     depth, model = config.ring.depth, config.model
-    left_out = model.contexts == "auto" and "depth" not in config.ring.model_fields_set
-    if depth != "auto" and not left_out:
+    if depth != "auto" and not automatic_depth(config):
         return depth
     count = model.context_count()
     busy = count if model.aim == "latency" else 2 * count

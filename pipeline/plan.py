@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from pipeline.backends.simulated import SimulatedOptions
-from pipeline.graph import CameraWiring, build, ring_depth
+from pipeline.graph import CameraWiring, automatic_depth, build, ring_depth
 from pipeline.locate import printable
 from pipeline.settings import Config
 from pipeline.sources import SourceSettings, kind_of
@@ -76,8 +76,7 @@ def _model(config: Config) -> Iterator[tuple[str, str]]:
 
 def _buffers(config: Config) -> Iterator[tuple[str, str]]:
     depth = ring_depth(config)
-    automatic = config.model.contexts == "auto" and config.ring.depth != depth
-    if automatic:
+    if config.model.contexts == "auto" and automatic_depth(config):
         yield "ring", f"auto: {_count(depth, 'slot')}, or more by the number of contexts"
     else:
         yield "ring", _count(depth, "slot")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import time
 from collections import defaultdict
@@ -15,7 +16,7 @@ from pipeline.backends.executor import Executor
 from pipeline.backends.settings import ModelSettings
 from pipeline.choice import Choice, Span, Tried, choose, counts_to_try, figures
 from pipeline.errors import ClosedError, ConfigError, EngineError, RunError
-from pipeline.graph import ring_depth
+from pipeline.graph import automatic_depth, ring_depth
 from pipeline.ring import Ring
 from pipeline.settings import Config
 from pipeline.stages.engine import EngineRoom, EngineSettings
@@ -25,8 +26,10 @@ __all__ = ["Tuned", "tune"]
 _log = logging.getLogger(__name__)
 
 _SECONDS = 1.0  # for all measurements together; opening the model comes on top
-_LONGEST = 0.25
-_MOST_RUNS = 200  # of one context
+_LONGEST = 0.2
+_ROUNDS = 3
+_LEAST_RUNS = 3  # of one context; the first does not count
+_MOST_RUNS = 200
 _CLOSE_SECONDS = 1.0
 
 # Contexts, and what is to be tried as options.threads with them; None leaves that as it is.
@@ -56,6 +59,7 @@ async def tune(config: Config, abandoned: list[str]) -> Tuned:
     began = time.monotonic()
     if sum(len(threads) for _, threads in groups) > 1:
         await probe.run(groups)
+    executor = await probe.take()
     took = time.monotonic() - began
     contexts, (threads, *_) = groups[0]
     if probe.tried:
@@ -65,57 +69,116 @@ async def tune(config: Config, abandoned: list[str]) -> Tuned:
         config.model.aim, contexts, threads, ring_depth(fixed), took, tuple(probe.tried)
     )
     _log.info("%s", choice)
-    return Tuned(fixed, choice, probe.kept)
+    return Tuned(fixed, choice, executor)
+
+
+class _Candidate:
+    """A setting on an open model, and the best of its figures so far."""
+
+    def __init__(self, room: EngineRoom, threads: int | None) -> None:
+        assert room.ring is not None
+        self.room = room
+        self.executor, self.ring = room.executor, room.ring
+        self.tried = Tried(self.executor.contexts, threads, 0.0, math.inf, 0)
+
+    async def measure(self, seconds: float) -> None:
+        """Again, so long. Raises what a run raises."""
+        with located("model"):
+            spans = await _measure(self.ring, seconds, self.room.settings.run_timeout_s)
+        inputs = self.executor.inputs
+        fps, ms = figures(spans, inputs[0].shape[0] if inputs and inputs[0].shape else 1)
+        self.tried = self.tried.better(self.tried._replace(fps=fps, ms=ms, runs=_count(spans)))
 
 
 class _Probe:
-    """Tries settings one after another and keeps the executor of the best one open."""
+    """Tries settings one after another, each in turn with the best one so far, which stays open."""
 
     def __init__(self, config: Config, abandoned: list[str], seconds: float) -> None:
-        self.tried: list[Tried] = []
-        self.kept: Executor | None = None
         self._config = config
         self._abandoned = abandoned
         self._seconds = seconds
+        self._best: _Candidate | None = None
+        self._others: list[Tried] = []
+
+    @property
+    def tried(self) -> list[Tried]:
+        """All figures, those of the settings with the least contexts first."""
+        best = [] if self._best is None else [self._best.tried]
+        return sorted(self._others + best, key=lambda each: (each.contexts, each.threads or 0))
 
     async def run(self, groups: list[_Group]) -> None:
+        """Try groups until more contexts are no better."""
         try:
             for contexts, threads in groups:
                 for number in threads:
                     if not await self._try(contexts, number):
                         return
                 if choose(self.tried, self._config.model.aim).contexts < contexts:
-                    return  # more are no better, and still more would not be either
+                    return  # still more would not be better either
         except BaseException:
-            await self._keep(None)
+            await self._drop(self._best)
             raise
+
+    async def take(self) -> Executor | None:
+        """The executor of the best one, for others to use and close."""
+        if self._best is None:
+            return None
+        if choose(self.tried, self._config.model.aim) != self._best.tried:
+            await self._drop(self._best)  # once others were measured again it was not the best
+            return None
+        try:
+            await self._best.ring.close()
+        except BaseException:
+            await self._drop(self._best)
+            raise
+        return self._best.executor
 
     async def _try(self, contexts: int, threads: int | None) -> bool:
         """Measure one setting; False where the device has no room for so many contexts."""
-        model = _with(self._config.model, contexts, threads)
-        room = self._room(model)
+        room = self._room(_with(self._config.model, contexts, threads))
         try:
-            try:
-                with located("model"):
-                    executor = await room.open()
-            except (EngineError, ConfigError) as error:
-                if not self.tried:
-                    raise
-                _log.info("no more than %d contexts: %s", self.tried[-1].contexts, error)
-                return False
-            assert room.ring is not None
             with located("model"):
-                spans = await _measure(room.ring, self._seconds, model.run_timeout_s)
-            fps, ms = figures(spans, executor.inputs[0].shape[0] if executor.inputs else 1)
-            new = Tried(executor.contexts, threads, fps, ms, sum(map(len, spans)))
-            self.tried.append(new)
-            if choose(self.tried, model.aim) is new:
-                await room.ring.close()
-                await self._keep(executor)
-            return True
-        finally:
-            if self.kept is None or room.ring is None or room.executor is not self.kept:
-                self._abandoned += await room.close(_CLOSE_SECONDS)
+                await room.open()
+        except (EngineError, ConfigError) as error:
+            if self._best is None:
+                raise
+            _log.info("not %d contexts: %s", contexts, error)
+            return False
+        except BaseException:
+            self._abandoned += await room.close(_CLOSE_SECONDS)
+            raise
+        new = _Candidate(room, threads)
+        try:
+            await self._compare(new)
+        except BaseException:
+            await self._drop(new)
+            raise
+        await self._keep_better(new)
+        return True
+
+    async def _compare(self, new: _Candidate) -> None:
+        """Measure it and the best one in turn, while there is time; a slow one only once."""
+        due = time.monotonic() + self._seconds
+        await new.measure(self._seconds / _ROUNDS)
+        for _ in range(1, _ROUNDS):
+            if time.monotonic() >= due:
+                return
+            if self._best is not None:
+                await self._best.measure(self._seconds / _ROUNDS)
+            await new.measure(self._seconds / _ROUNDS)
+
+    async def _keep_better(self, new: _Candidate) -> None:
+        both = [new.tried] + ([] if self._best is None else [self._best.tried])
+        worse = new if choose(both, self._config.model.aim) != new.tried else self._best
+        if worse is not new:
+            self._best = new
+        if worse is not None:
+            self._others.append(worse.tried)
+            await self._drop(worse)
+
+    async def _drop(self, candidate: _Candidate | None) -> None:
+        if candidate is not None:
+            self._abandoned += await candidate.room.close(_CLOSE_SECONDS)
 
     def _room(self, model: ModelSettings) -> EngineRoom:
         async def make() -> tuple[Executor, Ring]:
@@ -134,14 +197,13 @@ class _Probe:
         room = EngineRoom(make, EngineSettings(model.run_timeout_s), lambda state, reason: None)
         return room
 
-    async def _keep(self, executor: Executor | None) -> None:
-        before, self.kept = self.kept, executor
-        if before is not None:
-            await before.close(_CLOSE_SECONDS)
+
+def _count(spans: list[list[Span]]) -> int:
+    return sum(len(runs) for runs in spans)
 
 
 async def _measure(ring: Ring, seconds: float, limit_s: float) -> list[list[Span]]:
-    """The runs of each context, back to back in all slots, two of each context at least.
+    """The runs of each context, back to back in all slots, a few of each at least.
 
     RunError when one fails or takes so long that it must hang.
     """
@@ -154,7 +216,7 @@ async def _measure(ring: Ring, seconds: float, limit_s: float) -> list[list[Span
                 report = await slot.submit()
                 done = spans[slot.context]
                 done.append((report.started_ns, report.finished_ns))
-            if len(done) >= 2 and (time.monotonic() >= due or len(done) >= _MOST_RUNS):
+            if len(done) >= _LEAST_RUNS and (time.monotonic() >= due or len(done) >= _MOST_RUNS):
                 return
 
     lanes = {asyncio.create_task(lane()) for _ in range(ring.depth)}
@@ -180,9 +242,9 @@ def _groups(config: Config) -> list[_Group]:
     cores = len(os.sched_getaffinity(0))
     trials = backend(model.engine).trials(model, cores)
     if model.contexts == "auto":
-        set_depth = "depth" in config.ring.model_fields_set and config.ring.depth
-        most = min(trials.most_contexts, set_depth if isinstance(set_depth, int) else 64)
-        counts = counts_to_try(max(1, most))
+        # Each context needs a slot.
+        slots = 64 if automatic_depth(config) else ring_depth(config)
+        counts = counts_to_try(max(1, min(trials.most_contexts, slots)))
     else:
         counts = [model.contexts]
     if model.options.get("threads") != "auto" or trials.threads is None:
@@ -203,7 +265,7 @@ _AUTO_THREADS = ("threads", "auto")
 def _fixed(config: Config, contexts: int, threads: int | None) -> Config:
     """The configuration with these in place of ``auto``."""
     ring = config.ring
-    if config.model.contexts == "auto" and "depth" not in ring.model_fields_set:
+    if automatic_depth(config):
         ring = ring.model_copy(update={"depth": "auto"})
     model = _with(config.model, contexts, threads)
     return config.model_copy(update={"model": model, "ring": ring})

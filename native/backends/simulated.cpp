@@ -59,29 +59,30 @@ void store_value(DType dtype, std::byte* target, std::size_t index, std::uint32_
     }
 }
 
-// The cores of the NPU: what locks one waits until one is free.
+// The cores of the NPU: what locks one waits until one is free, first come, first served.
 class Cores {
 public:
-    explicit Cores(std::size_t count) : limited_(count > 0), free_(count) {}
+    explicit Cores(std::size_t count) : count_(count) {}
 
     void lock() {
-        if (!limited_) return;
+        if (count_ == 0) return;
         std::unique_lock lock(mutex_);
-        freed_.wait(lock, [this] { return free_ > 0; });
-        --free_;
+        const std::size_t mine = came_++;
+        left_changed_.wait(lock, [&] { return mine < left_ + count_; });
     }
     void unlock() {
-        if (!limited_) return;
+        if (count_ == 0) return;
         const std::lock_guard lock(mutex_);
-        ++free_;
-        freed_.notify_one();
+        ++left_;
+        left_changed_.notify_all();
     }
 
 private:
-    const bool limited_;
+    const std::size_t count_;
     std::mutex mutex_;
-    std::condition_variable freed_;
-    std::size_t free_;
+    std::condition_variable left_changed_;
+    std::size_t came_ = 0;
+    std::size_t left_ = 0;
 };
 
 class Simulated final : public Engine {
