@@ -108,7 +108,8 @@ def ring_depth(config: Config) -> int:
     count = model.context_count()
     busy = count if model.aim == "latency" else 2 * count
     kept = 1 + PROGRAM_QUEUE + len(config.sinks) if config.postprocess.kind == "raw" else 0
-    return min(_MOST_SLOTS, busy + 2 + kept)
+    each = -(-(busy + 2 + kept) // count)  # a slot is one context's, so they get equally many
+    return min(_MOST_SLOTS, each * count)
 
 
 def camera_wiring(

@@ -118,7 +118,10 @@ def test_a_bad_configuration(
         (["./check"], "./check: no such file"),
         (["."], ".: is a folder, not a configuration file"),
         (["camera.yaml", "--set", "ring.depth"], "--set ring.depth: write it as"),
-        (["camera.yaml", "--set", "ring.depth=x"], "ring.depth: needs a whole number, got 'x'"),
+        (
+            ["camera.yaml", "--set", "ring.depth=x"],
+            "ring.depth: needs a whole number or 'auto', got 'x'",
+        ),
     ],
 )
 def test_bad_arguments(run: Run, arguments: list[str], place: str) -> None:

@@ -183,7 +183,7 @@ def test_a_file_that_is_no_configuration(check: Check, text: str | bytes, messag
         ("ring.depth=0", "ring.depth: must be at least 1, got 0"),
         ("ring.depth=257", "ring.depth: must be at most 256, got 257"),
         (f"ring.depth={10**30}", f"ring.depth: must be at most 256, got {10**30}"),
-        ("ring.depth=four", "ring.depth: needs a whole number, got 'four'"),
+        ("ring.depth=four", "ring.depth: needs a whole number or 'auto', got 'four'"),
         ("ring=4", "ring: needs a mapping (key: value), got 4"),
         ("source.uri=true", "source.uri: needed a path, a URL or a camera index (0 or more), got"),
         ("source.uri=-1", "source.uri: needed a path, a URL or a camera index (0 or more), got"),
@@ -415,7 +415,10 @@ class TestMapping:
                 {"cameras": {"a": {"url": "synthetic:"}}, "model": SIMULATED["model"]},
                 "cameras.a.url: unknown key; did you mean 'uri'?",
             ),
-            (SIMULATED | {"ring": {"depth": "4"}}, "ring.depth: needs a whole number, got '4'"),
+            (
+                SIMULATED | {"ring": {"depth": "4"}},
+                "ring.depth: needs a whole number or 'auto', got '4'",
+            ),
             (SIMULATED | {"rng": {}}, "rng: unknown key; did you mean 'ring'?"),
         ],
     )
