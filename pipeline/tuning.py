@@ -123,8 +123,10 @@ class _Probe:
         """The executor of the best one, for others to use and close."""
         if self._best is None:
             return None
-        if choose(self.tried, self._config.model.aim) != self._best.tried:
-            await self._drop(self._best)  # once others were measured again it was not the best
+        best = choose(self.tried, self._config.model.aim) == self._best.tried
+        if not (best and self._best.executor.rebinds):
+            # Others were better after all; or another ring would cost the device more memory.
+            await self._drop(self._best)
             return None
         try:
             await self._best.ring.close()

@@ -110,7 +110,7 @@ def test_frames_in_order_without_allocations(
             "path": str(tmp_path / "tiny.rknn"),
             "engine": "rknn",
             "library": standin.path,
-            "contexts": "auto",
+            "contexts": 3,
             "options": MODES[mode],
         },
         "ring": {"depth": 6},
