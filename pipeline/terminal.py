@@ -59,9 +59,11 @@ class Terminal:
         log.propagate = False
         usual = logging.ERROR if quiet else logging.WARNING
         log.setLevel(logging.DEBUG if debug else usual)
-        # That a camera is back is no warning, but wanted by whoever read that it was lost.
-        service = logging.getLogger("pipeline.service")
-        service.setLevel(logging.NOTSET if quiet or debug else logging.INFO)
+        # That a camera is back is no warning, but wanted by whoever read that it was lost; and
+        # what was chosen by whoever left the choice to a measurement.
+        for name in ("pipeline.service", "pipeline.tuning"):
+            wanted = logging.getLogger(name)
+            wanted.setLevel(logging.NOTSET if quiet or debug else logging.INFO)
 
 
 def _write(line: str) -> None:

@@ -141,8 +141,8 @@ def open_engine(settings: ModelSettings, image: ImageInput | None) -> _native.En
 
 
 def trials(settings: ModelSettings, cores: int) -> Trials:
-    """A context for each core of the NPU that may be used, of three at most."""
-    return Trials(len(settings.options.get("cores", ())) or 3)
+    """Two for each core of the NPU that may be used: one computes, the other converts."""
+    return Trials(2 * (len(settings.options.get("cores", ())) or 3))
 
 
 def list_devices(library: str | None = None) -> tuple[str, list[tuple[str, str]]]:
