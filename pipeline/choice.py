@@ -71,17 +71,18 @@ class Choice(NamedTuple):
 
 
 def choose(tried: Iterable[Tried], aim: Aim) -> Tried:
-    """The least contexts, and of these the least threads, that are within 5 % of the best.
+    """The least contexts that are within 5 % of the best, and of these the least threads.
 
-    The best is the shortest run for ``latency``, the most frames a second for ``throughput``.
+    The best is the shortest run for ``latency``, the most frames a second for ``throughput``. For
+    ``latency`` the most threads: a run that all cores share suffers least when one is busy.
     """
     found = list(tried)
     if aim == "latency":
         limit = min(each.ms for each in found) * (1 + _SAME)
         near = [each for each in found if each.ms <= limit]
-    else:
-        least = max(each.fps for each in found) * (1 - _SAME)
-        near = [each for each in found if each.fps >= least]
+        return min(near, key=lambda each: (each.contexts, -(each.threads or 0)))
+    least = max(each.fps for each in found) * (1 - _SAME)
+    near = [each for each in found if each.fps >= least]
     return min(near, key=lambda each: (each.contexts, each.threads or 0))
 
 

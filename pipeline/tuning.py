@@ -51,7 +51,7 @@ async def tune(config: Config, abandoned: list[str]) -> Tuned:
     """Try what ``model.contexts`` and ``model.options.threads`` leave open, and choose.
 
     Numbers of contexts are tried in growing order, each on a newly opened model, until more of
-    them are no better. Raises what opening the model or a run raises; ``abandoned`` gets the
+    them are no better; for latency one is enough, and only threads are tried. Raises what opening the model or a run raises; ``abandoned`` gets the
     names of threads that hang.
     """
     groups = _groups(config)
@@ -243,7 +243,9 @@ def _groups(config: Config) -> list[_Group]:
     model = config.model
     cores = len(os.sched_getaffinity(0))
     trials = backend(model.engine).trials(model, cores)
-    if model.contexts == "auto":
+    if model.contexts == "auto" and model.aim == "latency":
+        counts = [1]  # no run gets shorter by others at the same time
+    elif model.contexts == "auto":
         # Each context needs a slot.
         slots = 64 if automatic_depth(config) else ring_depth(config)
         counts = counts_to_try(max(1, min(trials.most_contexts, slots)))

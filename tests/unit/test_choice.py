@@ -34,7 +34,7 @@ CPU = [
         (NPU, "latency", 1, None),
         (CPU, "throughput", 2, 2),
         (CPU, "latency", 1, 2),
-        ([tried(1, 100, 2.0, 2), tried(1, 98, 2.05, 1)], "latency", 1, 1),
+        ([tried(1, 100, 2.0, 2), tried(1, 98, 2.05, 1)], "latency", 1, 2),
         ([tried(1, 100, 2.0, 2), tried(1, 98, 2.05, 1)], "throughput", 1, 1),
         ([tried(1, 96, 10), tried(2, 100, 20)], "throughput", 1, None),
         ([tried(1, 94, 10), tried(2, 100, 20)], "throughput", 2, None),
