@@ -64,7 +64,8 @@ def _model(config: Config) -> Iterator[tuple[str, str]]:
     device = f" on {model.device}" if named and model.engine != "simulated" else ""
     yield "  engine", f"{model.engine}{device}{library}"
     probed = f"auto: measured at the start, for {model.aim}"
-    yield "  contexts", probed if model.contexts == "auto" else str(model.contexts)
+    automatic = "auto: 1, for latency" if model.aim == "latency" else probed
+    yield "  contexts", automatic if model.contexts == "auto" else str(model.contexts)
     if model.options.get("threads") == "auto":
         yield "  threads", probed
     if model.input_shape:
@@ -76,7 +77,9 @@ def _model(config: Config) -> Iterator[tuple[str, str]]:
 
 def _buffers(config: Config) -> Iterator[tuple[str, str]]:
     depth = ring_depth(config)
-    if config.model.contexts == "auto" and automatic_depth(config):
+    model = config.model
+    open_number = model.contexts == "auto" and model.aim == "throughput"
+    if open_number and automatic_depth(config):
         yield "ring", f"auto: {_count(depth, 'slot')}, or more by the number of contexts"
     else:
         yield "ring", _count(depth, "slot")

@@ -51,8 +51,8 @@ async def tune(config: Config, abandoned: list[str]) -> Tuned:
     """Try what ``model.contexts`` and ``model.options.threads`` leave open, and choose.
 
     Numbers of contexts are tried in growing order, each on a newly opened model, until more of
-    them are no better; for latency one is enough, and only threads are tried. Raises what opening the model or a run raises; ``abandoned`` gets the
-    names of threads that hang.
+    them are no better; for latency one is enough, and only threads are tried. Raises what
+    opening the model or a run raises; ``abandoned`` gets the names of threads that hang.
     """
     groups = _groups(config)
     probe = _Probe(config, abandoned, min(_LONGEST, _SECONDS / sum(len(t) for _, t in groups)))

@@ -39,8 +39,8 @@ class ModelSettings(BaseModel):
     )
     contexts: _Contexts | Literal["auto"] = Field(
         default=1,
-        description="Number of executor contexts: runs at the same time. auto: for latency one; for "
-        "throughput 1, 2, ... are tried on the model when a pipeline opens.",
+        description="Number of executor contexts: runs at the same time. auto: one for latency; "
+        "for throughput 1, 2, ... are tried on the model when a pipeline opens.",
     )
     aim: Literal["latency", "throughput"] = Field(
         default="throughput",

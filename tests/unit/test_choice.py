@@ -124,9 +124,12 @@ def test_the_depth_of_the_ring_follows_the_contexts(settings: dict[str, Any], de
 
 
 def test_a_plan_tells_what_will_be_measured_and_measures_nothing() -> None:
+    plan = describe(config(contexts="auto"))
+    assert "auto: measured at the start, for throughput" in plan
+    assert "auto: 4 slots, or more by the number of contexts" in plan
     plan = describe(config(contexts="auto", aim="latency"))
-    assert "contexts       auto: measured at the start, for latency" in plan
-    assert "auto: 3 slots, or more by the number of contexts" in plan
+    assert "auto: 1, for latency" in plan
+    assert "  3 slots" in plan
     fixed = describe(config(contexts=2, ring={"depth": "auto"}))
     assert "6 slots" in fixed
     assert "auto" not in fixed
