@@ -319,6 +319,24 @@ async def test_a_read_that_is_stuck_can_be_given_up(until: Until) -> None:
     rig.check_buffers()
 
 
+async def test_what_was_to_be_read_next_is_let_go_of_though_a_read_is_stuck(until: Until) -> None:
+    reader = Script(10, wait_at=0)
+    rig = Rig(reader, queue=8, buffers=4)
+    await rig.stage.open()
+    running = asyncio.ensure_future(rig.stage.run())
+    await until(reader.reached.is_set)
+    pool = rig.stage.pool
+    assert pool is not None
+    assert pool.free == 2  # one that is being read, and one to be read next
+    rig.stage.stop()
+    rig.stage.give_up()
+    await running
+    assert pool.free == 3
+    reader.go.set()
+    assert await rig.stage.close(30)
+    rig.check_buffers()
+
+
 async def test_giving_up_on_a_reader_that_reads_changes_nothing() -> None:
     rig = Rig(Script(5), queue=8, buffers=8)
     await rig.stage.open()

@@ -56,6 +56,19 @@ async def test_even_the_errors_that_end_a_program_do_not_end_the_thread() -> Non
     assert await worker.close(30)
 
 
+async def test_a_call_that_is_only_sent_tells_nothing_but_its_error() -> None:
+    worker = Worker("part")
+    told: list[BaseException] = []
+    ran: list[int] = []
+    worker.send(told.append, ran.append, 1)
+    worker.send(told.append, lambda: 1 // 0)
+    worker.send(told.append, ran.append, 2)
+    await worker.submit(lambda: None)
+    assert ran == [1, 2]
+    assert [type(error) for error in told] == [ZeroDivisionError]
+    assert await worker.close(30)
+
+
 async def test_a_cancelled_call_is_skipped_when_it_has_not_begun(until: Until) -> None:
     worker = Worker("part")
     begun, free = threading.Event(), threading.Event()
