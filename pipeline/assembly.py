@@ -295,7 +295,7 @@ class Assembly:
 def image_input(config: Config) -> ImageInput:
     """What the engine converts; one that cannot swap colours gets them swapped."""
     preprocess = config.preprocess
-    color = preprocess.color if backend(config.model.engine).FOLDS_IMAGE else "bgr"
+    color = preprocess.color if backend(config.model.engine).SWAPS_COLORS else "bgr"
     return ImageInput(color, preprocess.mean, preprocess.scale)
 
 

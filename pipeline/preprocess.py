@@ -33,7 +33,7 @@ _Divisor = Annotated[_Finite, AfterValidator(_not_zero)]
 
 
 class PreprocessSettings(BaseModel):
-    """How a frame becomes the model's input; mean, scale and colour run inside the engine."""
+    """How a frame becomes the model's input; mean and scale run inside the engine."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -33,11 +33,8 @@ class Backend(Protocol):
     """What the Python module of an engine offers."""
 
     OPTIONS: type[BaseModel]
-    FOLDS_IMAGE: bool
-    """Whether colour order, mean and scale become part of the engine's graph.
-
-    Where they do not, preprocessing swaps the colours, and mean and scale are in the model.
-    """
+    SWAPS_COLORS: bool
+    """Whether the engine swaps colours at no cost; otherwise preprocessing does."""
 
     @staticmethod
     def open_engine(settings: ModelSettings, image: ImageInput | None) -> _native.Engine:

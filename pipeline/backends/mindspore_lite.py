@@ -74,7 +74,7 @@ class MindSporeLiteOptions(BaseModel):
 
 
 OPTIONS = MindSporeLiteOptions
-FOLDS_IMAGE = True
+SWAPS_COLORS = True
 
 
 def find_library(setting: str | None = None) -> str:

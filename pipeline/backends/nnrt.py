@@ -90,7 +90,7 @@ class NNRTOptions(BaseModel):
 
 
 OPTIONS = NNRTOptions
-FOLDS_IMAGE = True
+SWAPS_COLORS = True
 
 
 def find_library(setting: str | None = None) -> str:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from pipeline.backends.settings import ModelSettings
 
 __all__ = [
-    "FOLDS_IMAGE",
     "OPTIONS",
+    "SWAPS_COLORS",
     "OpenVINOOptions",
     "find_library",
     "list_devices",
@@ -99,7 +99,7 @@ class OpenVINOOptions(BaseModel):
 
 
 OPTIONS = OpenVINOOptions
-FOLDS_IMAGE = True
+SWAPS_COLORS = False  # it would be one more pass over the picture
 
 
 def find_library(setting: str | None = None) -> str:

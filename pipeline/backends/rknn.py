@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pipeline.backends.settings import ModelSettings
 
 __all__ = [
-    "FOLDS_IMAGE",
     "OPTIONS",
+    "SWAPS_COLORS",
     "RKNNOptions",
     "find_library",
     "list_devices",
@@ -85,7 +85,7 @@ class RKNNOptions(BaseModel):
 
 
 OPTIONS = RKNNOptions
-FOLDS_IMAGE = False
+SWAPS_COLORS = False
 
 
 def find_library(setting: str | None = None) -> str:

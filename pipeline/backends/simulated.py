@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from pipeline.backends.settings import ModelSettings
 
 __all__ = [
-    "FOLDS_IMAGE",
     "OPTIONS",
+    "SWAPS_COLORS",
     "SimulatedOptions",
     "expected_output",
     "list_devices",
@@ -85,7 +85,7 @@ class SimulatedOptions(BaseModel):
 
 
 OPTIONS = SimulatedOptions
-FOLDS_IMAGE = True  # what it computes knows no colours
+SWAPS_COLORS = True  # what it computes knows no colours
 
 
 def open_engine(settings: ModelSettings, image: ImageInput | None) -> _native.Engine:

@@ -168,7 +168,13 @@ private:
             own(api_.ov_preprocess_preprocess_steps_free, [&](ov_preprocess_preprocess_steps_t** out) {
                 return api_.ov_preprocess_input_info_get_preprocess_steps(info, out);
             });
-        if (type != U8) check(api_.ov_preprocess_preprocess_steps_convert_element_type(steps.get(), type));
+        const auto convert = [&](ov_element_type_e to) {
+            check(api_.ov_preprocess_preprocess_steps_convert_element_type(steps.get(), to));
+        };
+        // By way of bf16, which holds 0..255 exactly. Otherwise OpenVINO (2026.4) puts the change of
+        // layout before the conversion, and the CPU then copies the picture three times, not once.
+        if (type == F32 && options_.device == "CPU") convert(BF16);
+        if (type != U8) convert(type);
         if (swap) check(api_.ov_preprocess_preprocess_steps_reverse_channels(steps.get()));
         const auto count = [](const std::vector<float>& values) {
             return static_cast<std::int32_t>(values.size());
