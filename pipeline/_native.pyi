@@ -12,15 +12,17 @@ Direction = Literal["input", "output"]
 SlotState = Literal["free", "filling", "submitted", "done", "leased"]
 Route = Literal["slot", "bound", "copied"]
 
-@final
-class BgrDrawer:
-    def __init__(
-        self, rows: slice, columns: slice, height: int, width: int, swap: bool = False
-    ) -> None: ...
+class Drawer:
     def draw(self, frame: npt.NDArray[np.uint8], into: npt.NDArray[np.uint8]) -> None: ...
 
 @final
-class PlanesDrawer:
+class BgrDrawer(Drawer):
+    def __init__(
+        self, rows: slice, columns: slice, height: int, width: int, swap: bool = False
+    ) -> None: ...
+
+@final
+class PlanesDrawer(Drawer):
     def __init__(
         self,
         rows: slice,
@@ -30,7 +32,6 @@ class PlanesDrawer:
         weights: Sequence[Sequence[float]],
         full_range: bool,
     ) -> None: ...
-    def draw(self, frame: npt.NDArray[np.uint8], into: npt.NDArray[np.uint8]) -> None: ...
 
 @final
 class Quantization:
@@ -151,7 +152,15 @@ class Slot:
         outputs: dict[int, npt.NDArray[Any]] | None = None,
     ) -> tuple[tuple[Route, ...], tuple[Route, ...]]: ...
     def copy_output(self, index: int, target: npt.NDArray[Any]) -> None: ...
-    def lease(self) -> tuple[int, int]: ...
+    def submit_drawing(
+        self,
+        drawer: Drawer,
+        frame: npt.NDArray[np.uint8],
+        top: int,
+        left: int,
+        pad: int | None = None,
+    ) -> None: ...
+    def lease(self) -> tuple[int, int, int]: ...
     def release(self) -> None: ...
 
 def simulated(

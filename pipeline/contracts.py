@@ -20,6 +20,7 @@ from pipeline.results import Detections, Result
 
 if TYPE_CHECKING:
     from pipeline._native import TensorSpec
+    from pipeline.ring import Drawing
 
 __all__ = ["FrameMapping", "Postprocess", "Preprocess", "Reader", "Sink", "StreamInfo"]
 
@@ -91,6 +92,9 @@ class Preprocess(Protocol):
 
     def process(self, pixels: Image, target: npt.NDArray[Any], slot_index: int) -> None:
         """Fill ``target``, the input view of slot ``slot_index``, from a frame's ``pixels``."""
+
+    def drawing(self, slot_index: int) -> Drawing | None:
+        """What the native core can do in place of ``process``; None where it cannot."""
 
 
 class Postprocess(Protocol):

@@ -16,7 +16,7 @@ from pipeline._native import BgrDrawer, PlanesDrawer
 from pipeline.colour import Order, luma_table, planes_of, weights
 from pipeline.frame import FrameFormat, Image
 
-__all__ = ["Area", "Drawer", "make_drawer"]
+__all__ = ["Area", "Drawer", "NativeDrawer", "make_drawer"]
 
 
 class Area(NamedTuple):
@@ -52,17 +52,20 @@ def make_drawer(form: FrameFormat, area: Area, order: Order, interpolation: int)
 def _native_drawer(form: FrameFormat, area: Area, order: Order) -> Drawer:
     size = (area.rows, area.columns, area.height, area.width)
     if form.pixels == "bgr":
-        return _NativeDrawer(BgrDrawer(*size, swap=order == "rgb"))
+        return NativeDrawer(BgrDrawer(*size, swap=order == "rgb"))
     of_values = weights(form.matrix, form.full_range, order)[:, :3]
-    return _NativeDrawer(PlanesDrawer(*size, of_values.tolist(), form.full_range))
+    return NativeDrawer(PlanesDrawer(*size, of_values.tolist(), form.full_range))
 
 
-class _NativeDrawer:
+class NativeDrawer:
+    """Draws by ``native``, which the native core can also use without us."""
+
     def __init__(self, native: BgrDrawer | PlanesDrawer) -> None:
-        self._native = native
+        self.native = native
 
     def draw(self, pixels: Image, into: Image) -> Image:
-        self._native.draw(pixels, into)
+        """As the protocol says; nothing is allocated."""
+        self.native.draw(pixels, into)
         return into
 
 

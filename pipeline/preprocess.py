@@ -12,11 +12,13 @@ from pydantic_core import PydanticCustomError
 
 from pipeline.colour import Order
 from pipeline.contracts import FrameMapping
-from pipeline.drawing import Area, Drawer, make_drawer
+from pipeline.drawing import Area, Drawer, NativeDrawer, make_drawer
 from pipeline.errors import ConfigError, PipelineError
 from pipeline.frame import FrameFormat, Image
+from pipeline.ring import Drawing
 
 if TYPE_CHECKING:
+    from pipeline import _native
     from pipeline._native import TensorSpec
 
 __all__ = ["PreprocessSettings", "Preprocessor"]
@@ -97,6 +99,7 @@ class Preprocessor:
         self._swap = swap_colors
         self._placement: _Placement | None = None
         self._drawer: Drawer | None = None
+        self._native: _native.Drawer | None = None
         self._frame_shape: tuple[int, ...] = (0, 0, 3)
         self._shape = (1, 0, 0, 3)
         self._padded: set[int] = set()
@@ -126,6 +129,9 @@ class Preprocessor:
         order: Order = "grey" if channels == 1 else "rgb" if self._swap else "bgr"
         interpolation = _INTERPOLATION[self._settings.interpolation]
         self._drawer = make_drawer(frame_format, area, order, interpolation)
+        native = self._drawer.native if isinstance(self._drawer, NativeDrawer) else None
+        dense = spec.shape[0] == 1 and tuple(spec.strides[2:]) == (3, 1)
+        self._native = native if dense else None
 
     @property
     def mapping(self) -> FrameMapping:
@@ -152,6 +158,15 @@ class Preprocessor:
             self._padded.add(slot_index)
         inner = target[0, ..., 0] if self._shape[3] == 1 else target[0]
         self._draw(pixels, inner[placement.target])
+
+    def drawing(self, slot_index: int) -> Drawing | None:
+        """What the native core does in place of ``process``, which it then has to do."""
+        if self._native is None:
+            return None
+        rows, columns = self._opened().target
+        pad = None if slot_index in self._padded else self._settings.pad
+        self._padded.add(slot_index)
+        return Drawing(self._native, rows.start, columns.start, pad)
 
     def _opened(self) -> _Placement:
         if self._placement is None:

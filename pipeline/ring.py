@@ -17,8 +17,9 @@ from pipeline.worker import call_in_thread
 
 if TYPE_CHECKING:
     from pipeline import _native
+    from pipeline.frame import Image
 
-__all__ = ["PlannedRun", "Ring", "RunReport", "Slot", "SlotInfo", "TensorViews"]
+__all__ = ["Drawing", "PlannedRun", "Ring", "RunReport", "Slot", "SlotInfo", "TensorViews"]
 
 Array = npt.NDArray[Any]
 _log = logging.getLogger(__name__)
@@ -39,6 +40,21 @@ class RunReport(NamedTuple):
     outputs: tuple[_native.Route, ...]
     started_ns: int
     finished_ns: int
+    drawing_ns: int = 0
+    """How long the engine's thread drew the picture before, if it did."""
+
+
+class Drawing(NamedTuple):
+    """A picture that the thread of a run draws from a frame, before it runs.
+
+    ``top`` and ``left`` say where in the first input, in pixels; ``pad`` is what the input is
+    filled with before, None where that was done.
+    """
+
+    drawer: _native.Drawer
+    top: int
+    left: int
+    pad: int | None
 
 
 class SlotInfo(NamedTuple):
@@ -134,15 +150,27 @@ class PlannedRun:
     Who cannot start it calls ``fail``, on the loop.
     """
 
-    __slots__ = ("_handle", "future")
+    __slots__ = ("_drawn", "_handle", "future")
 
-    def __init__(self, handle: _native.Slot, future: asyncio.Future[RunReport]) -> None:
+    def __init__(
+        self, handle: _native.Slot, future: asyncio.Future[RunReport], drawn: dict[int, Image]
+    ) -> None:
         self._handle = handle
+        self._drawn = drawn
         self.future = future
 
     def start(self) -> None:
         """Start it and return at once. Raises what ``submit`` raises."""
         self._handle.submit(None, None)
+
+    def draw(self, drawing: Drawing, frame: Image) -> None:
+        """Start it; its thread draws ``frame`` into the first input before. On the loop.
+
+        Raises BindingError when the picture does not fit.
+        """
+        drawer, top, left, pad = drawing
+        self._handle.submit_drawing(drawer, frame, top, left, pad)
+        self._drawn[self._handle.index] = frame
 
     def fail(self, error: BaseException) -> None:
         """It was not started, for this reason."""
@@ -195,6 +223,8 @@ class Ring:
         self._runs: dict[tuple[int, int], _Run] = {}
         self._waiting_since = 0.0
         self._hint: asyncio.TimerHandle | None = None  # left running, as most waits are short
+        # Frames that were drawn last: not freed while a thread may look at them.
+        self._drawn: dict[int, Image] = {}
         self._closed = False
         self._loop.add_reader(native.fileno(), self._on_ready)
 
@@ -275,7 +305,7 @@ class Ring:
         future: asyncio.Future[RunReport] = self._loop.create_future()
         # Before it is started: its end must find it.
         self._runs[handle.index, handle.generation] = _Run(handle, future, self._own_routes, {})
-        return PlannedRun(handle, future)
+        return PlannedRun(handle, future, self._drawn)
 
     def _on_ready(self) -> None:
         for index, generation, error in self._native.drain():
@@ -300,14 +330,14 @@ class Ring:
             run.future.set_exception(error)
             return
         try:
-            started, finished = run.handle.lease()
+            times = run.handle.lease()
             for index, array in run.outputs.items():
                 if run.routes[1][index] == "copied":
                     run.handle.copy_output(index, array)
         except Exception as problem:
             run.future.set_exception(problem)
         else:
-            run.future.set_result(RunReport(*run.routes, started, finished))
+            run.future.set_result(RunReport(*run.routes, *times))
 
     def _serve(self) -> None:
         while self._waiters:

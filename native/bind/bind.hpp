@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "core/drawing.hpp"
 #include "core/error.hpp"
 #include "core/ring.hpp"
 #include "core/tensor_spec.hpp"
@@ -28,6 +29,8 @@ void bind_ring(py::module_& module);
 
 // An instance of the Python class for this error.
 [[nodiscard]] py::object to_python(const Error& error);
+// A frame's buffer as its drawer takes it. Error(config) when it has another shape.
+[[nodiscard]] Frame to_frame(const Drawer& drawer, const py::array& array);
 [[nodiscard]] py::dtype to_numpy(DType dtype);
 [[nodiscard]] Direction parse_direction(const std::string& text);
 // An array over driver memory; `owner` lives as long as the array or any slice of it.

@@ -45,77 +45,67 @@ Target to_target(py::array& into, const Area& area) {
     return {static_cast<std::uint8_t*>(into.mutable_data()), into.strides(0)};
 }
 
-Source to_source(const py::array& frame) {
-    return {static_cast<const std::uint8_t*>(frame.data()), frame.strides(0)};
+Frame bgr_frame(const py::array& array) {
+    if (!has_dense_rows(array, 3)) return {};
+    return {{static_cast<const std::uint8_t*>(array.data()), array.strides(0)},
+            static_cast<std::size_t>(array.shape(0)),
+            static_cast<std::size_t>(array.shape(1))};
 }
 
-class PyBgrDrawer {
-public:
-    PyBgrDrawer(const Area& area, bool swap) : area_(area), drawer_(area, swap) {}
-
-    void draw(const py::array& frame, py::array& into) {
-        if (!has_dense_rows(frame, 3) || static_cast<std::size_t>(frame.shape(0)) < area_.top + area_.rows ||
-            static_cast<std::size_t>(frame.shape(1)) < area_.left + area_.columns) {
-            refuse("frame", "BGR that holds the area, with dense rows", frame);
-        }
-        const Source source = to_source(frame);
-        const Target target = to_target(into, area_);
-        const py::gil_scoped_release others_run;
-        drawer_.draw(source, target);
+// A chroma plane need not end with a row of the buffer.
+Frame planes_frame(const py::array& array) {
+    if (!has_dense_rows(array, 1) || array.strides(0) != array.shape(1) || array.shape(0) % 3 != 0 ||
+        array.shape(1) % 2 != 0) {
+        return {};
     }
+    return {{static_cast<const std::uint8_t*>(array.data()), array.strides(0)},
+            static_cast<std::size_t>(array.shape(0) * 2 / 3),
+            static_cast<std::size_t>(array.shape(1))};
+}
 
-private:
-    Area area_;
-    BgrDrawer drawer_;
-};
-
-class PyPlanesDrawer {
-public:
-    PyPlanesDrawer(const Area& area, const std::array<std::array<float, 3>, 3>& weights, bool full_range)
-        : area_(area), drawer_(area, weights, full_range) {}
-
-    // Planes follow one another, and a chroma plane need not end with a row of the buffer.
-    void draw(const py::array& frame, py::array& into) {
-        const bool fits = has_dense_rows(frame, 1) && frame.strides(0) == frame.shape(1) &&
-                          frame.shape(0) % 3 == 0 && frame.shape(1) % 2 == 0;
-        const py::ssize_t rows = fits ? frame.shape(0) * 2 / 3 : 0, columns = fits ? frame.shape(1) : 0;
-        if (static_cast<std::size_t>(rows) < area_.top + area_.rows ||
-            static_cast<std::size_t>(columns) < area_.left + area_.columns) {
-            refuse("frame", "I420 (height * 3 / 2, width) that holds the area, contiguous", frame);
-        }
-        const Source y{static_cast<const std::uint8_t*>(frame.data()), columns};
-        const Source u{y.row(static_cast<std::size_t>(rows)), columns / 2};
-        const Source v{u.row(static_cast<std::size_t>(rows / 2)), columns / 2};
-        const Target target = to_target(into, area_);
-        const py::gil_scoped_release others_run;
-        drawer_.draw(y, u, v, target);
-    }
-
-private:
-    Area area_;
-    PlanesDrawer drawer_;
-};
+void draw(const Drawer& drawer, const py::array& array, py::array& into) {
+    const Frame frame = to_frame(drawer, array);
+    const Target target = to_target(into, drawer.area());
+    const py::gil_scoped_release others_run;
+    drawer.draw(frame, target);
+}
 
 }  // namespace
 
+Frame to_frame(const Drawer& drawer, const py::array& array) {
+    const bool planes = dynamic_cast<const PlanesDrawer*>(&drawer) != nullptr;
+    const Frame frame = planes ? planes_frame(array) : bgr_frame(array);
+    if (frame.pixels.data == nullptr || !drawer.within(frame)) {
+        refuse("frame",
+               planes ? "I420 (height * 3 / 2, width) that holds the area, contiguous"
+                      : "BGR that holds the area, with dense rows",
+               array);
+    }
+    return frame;
+}
+
 void bind_drawing(py::module_& module) {
-    py::class_<PyBgrDrawer>(module, "BgrDrawer", "Resizes a part of BGR frames, bilinearly.")
+    py::class_<Drawer, std::shared_ptr<Drawer>>(module, "Drawer",
+                                                "Draws a part of frames as pictures of one size.")
+        .def("draw", &draw, py::arg("frame"), py::arg("into"));
+    py::class_<BgrDrawer, Drawer, std::shared_ptr<BgrDrawer>>(module, "BgrDrawer",
+                                                              "Resizes a part of BGR frames, bilinearly.")
         .def(py::init([](const py::slice& rows, const py::slice& columns, std::size_t height,
-                         std::size_t width,
-                         bool swap) { return PyBgrDrawer(to_area(rows, columns, height, width), swap); }),
+                         std::size_t width, bool swap) {
+                 return std::make_shared<BgrDrawer>(to_area(rows, columns, height, width), swap);
+             }),
              py::arg("rows"), py::arg("columns"), py::arg("height"), py::arg("width"),
-             py::arg("swap") = false)
-        .def("draw", &PyBgrDrawer::draw, py::arg("frame"), py::arg("into"));
-    py::class_<PyPlanesDrawer>(module, "PlanesDrawer",
-                               "Resizes a part of I420 frames, bilinearly, and converts what is drawn.")
+             py::arg("swap") = false);
+    py::class_<PlanesDrawer, Drawer, std::shared_ptr<PlanesDrawer>>(
+        module, "PlanesDrawer", "Resizes a part of I420 frames, bilinearly, and converts what is drawn.")
         .def(py::init([](const py::slice& rows, const py::slice& columns, std::size_t height,
                          std::size_t width, const std::array<std::array<float, 3>, 3>& weights,
                          bool full_range) {
-                 return PyPlanesDrawer(to_area(rows, columns, height, width), weights, full_range);
+                 return std::make_shared<PlanesDrawer>(to_area(rows, columns, height, width), weights,
+                                                       full_range);
              }),
              py::arg("rows"), py::arg("columns"), py::arg("height"), py::arg("width"), py::arg("weights"),
-             py::arg("full_range"))
-        .def("draw", &PyPlanesDrawer::draw, py::arg("frame"), py::arg("into"));
+             py::arg("full_range"));
 }
 
 }  // namespace pipeline::bind

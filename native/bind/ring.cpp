@@ -107,10 +107,17 @@ void bind_slot(py::module_& module) {
             [](SlotHandle& slot, std::size_t index) { return view(slot, Direction::output, index); },
             py::arg("index"))
         .def("submit", &submit, py::arg("inputs") = py::none(), py::arg("outputs") = py::none())
+        .def(
+            "submit_drawing",
+            [](SlotHandle& slot, const std::shared_ptr<Drawer>& drawer, const py::array& frame,
+               std::size_t top, std::size_t left, std::optional<std::uint8_t> pad) {
+                slot.ring->submit(slot.id, Drawing{drawer, to_frame(*drawer, frame), top, left, pad});
+            },
+            py::arg("drawer"), py::arg("frame"), py::arg("top"), py::arg("left"), py::arg("pad") = py::none())
         .def("lease",
              [](SlotHandle& slot) {
                  const RunTimes times = slot.ring->lease(slot.id);
-                 return std::pair(times.started_ns, times.finished_ns);
+                 return py::make_tuple(times.started_ns, times.finished_ns, times.drawing_ns);
              })
         .def(
             "copy_output",

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "core/error.hpp"
 #include "core/simd.hpp"
@@ -63,32 +64,44 @@ std::size_t half(std::size_t pixels) {
     return pixels / 2;
 }
 
+struct Scratch {
+    Resampler::Scratch resampling;
+    std::vector<std::uint8_t> lines;
+
+    std::uint8_t* fit_lines(std::size_t bytes) {
+        if (lines.size() < bytes) lines.resize(bytes);
+        return lines.data();
+    }
+};
+
+Scratch& scratch() {
+    thread_local Scratch of_thread;
+    return of_thread;
+}
+
 }  // namespace
 
 BgrDrawer::BgrDrawer(const Area& area, bool swap)
-    : area_(area), resampler_(area.rows, area.columns, area.height, area.width, 3) {
-    if (swap) line_.resize(area.width * 3);
-}
+    : Drawer(area), resampler_(area.rows, area.columns, area.height, area.width, 3), swap_(swap) {}
 
-void BgrDrawer::draw(Source frame, Target into) {
-    const std::uint8_t* corner = frame.row(area_.top) + area_.left * 3;
-    for (std::size_t y = 0; y < area_.height; ++y) {
-        if (line_.empty()) {
-            resampler_.row(corner, frame.stride, y, into.row(y));
-        } else {
-            resampler_.row(corner, frame.stride, y, line_.data());
-            swap_colours(line_.data(), area_.width, into.row(y));
-        }
+void BgrDrawer::draw(const Frame& frame, Target into) const {
+    Scratch& work = scratch();
+    resampler_.fit(work.resampling);
+    std::uint8_t* line = work.fit_lines(area().width * 3);
+    const std::uint8_t* corner = frame.pixels.row(area().top) + area().left * 3;
+    for (std::size_t y = 0; y < area().height; ++y) {
+        std::uint8_t* out = swap_ ? line : into.row(y);
+        resampler_.row(corner, frame.pixels.stride, y, out, work.resampling);
+        if (swap_) swap_colours(line, area().width, into.row(y));
     }
 }
 
 PlanesDrawer::PlanesDrawer(const Area& area, const std::array<std::array<float, 3>, 3>& weights,
                            bool full_range)
-    : area_(area),
+    : Drawer(area),
       luma_(area.rows, area.columns, area.height, area.width, 1),
       chroma_(half(area.rows), half(area.columns), area.height, area.width, 1),
-      black_(full_range ? 0 : 16),
-      lines_(area.width * 3) {
+      black_(full_range ? 0 : 16) {
     half(area.top);
     half(area.left);
     std::size_t at = 0;
@@ -97,17 +110,24 @@ PlanesDrawer::PlanesDrawer(const Area& area, const std::array<std::array<float, 
     }
 }
 
-void PlanesDrawer::draw(Source y, Source u, Source v, Target into) {
-    const std::uint8_t* luma = y.row(area_.top) + area_.left;
-    const std::uint8_t* blue = u.row(area_.top / 2) + area_.left / 2;
-    const std::uint8_t* red = v.row(area_.top / 2) + area_.left / 2;
-    std::uint8_t* line = lines_.data();
-    const std::size_t width = area_.width;
-    for (std::size_t row = 0; row < area_.height; ++row) {
-        luma_.row(luma, y.stride, row, line);
-        chroma_.row(blue, u.stride, row, line + width);
-        chroma_.row(red, v.stride, row, line + 2 * width);
-        convert(line, line + width, line + 2 * width, weights_.data(), black_, width, into.row(row));
+void PlanesDrawer::draw(const Frame& frame, Target into) const {
+    Scratch& work = scratch();
+    luma_.fit(work.resampling);
+    chroma_.fit(work.resampling);
+    const std::size_t width = area().width;
+    std::uint8_t* y = work.fit_lines(width * 3);
+    std::uint8_t* u = y + width;
+    std::uint8_t* v = u + width;
+    const auto stride = static_cast<std::ptrdiff_t>(frame.columns);
+    const Source chroma{frame.pixels.data + frame.rows * frame.columns, stride / 2};
+    const std::uint8_t* luma = frame.pixels.row(area().top) + area().left;
+    const std::uint8_t* blue = chroma.row(area().top / 2) + area().left / 2;
+    const std::uint8_t* red = chroma.row(frame.rows / 2 + area().top / 2) + area().left / 2;
+    for (std::size_t row = 0; row < area().height; ++row) {
+        luma_.row(luma, stride, row, y, work.resampling);
+        chroma_.row(blue, stride / 2, row, u, work.resampling);
+        chroma_.row(red, stride / 2, row, v, work.resampling);
+        convert(y, u, v, weights_.data(), black_, width, into.row(row));
     }
 }
 

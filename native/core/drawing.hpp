@@ -3,7 +3,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "core/resample.hpp"
 
@@ -19,7 +18,7 @@ struct Area {
     std::size_t width = 0;
 };
 
-// A picture of 8-bit values; rows are `stride` bytes apart.
+// Rows of 8-bit values, `stride` bytes apart.
 template <class Byte>
 struct Rows {
     Byte* data = nullptr;
@@ -32,37 +31,61 @@ struct Rows {
 using Source = Rows<const std::uint8_t>;
 using Target = Rows<std::uint8_t>;
 
-// Draws BGR frames as BGR, or as RGB with `swap`.
-class BgrDrawer {
-public:
-    BgrDrawer(const Area& area, bool swap);
+// A frame in its buffer, as large as its picture.
+struct Frame {
+    Source pixels;
+    std::size_t rows = 0;
+    std::size_t columns = 0;
+};
 
-    void draw(Source frame, Target into);
+// Draws a part of frames of one format as pictures of one size, in three colours. Nothing of it changes
+// while it draws, so several threads may; each allocates when it draws the first picture of a size.
+class Drawer {
+public:
+    explicit Drawer(const Area& area) : area_(area) {}
+    Drawer(const Drawer&) = delete;
+    Drawer& operator=(const Drawer&) = delete;
+    virtual ~Drawer() = default;
+
+    [[nodiscard]] const Area& area() const noexcept { return area_; }
+    [[nodiscard]] bool within(const Frame& frame) const noexcept {
+        return frame.rows >= area_.top + area_.rows && frame.columns >= area_.left + area_.columns;
+    }
+    // `frame` holds the area; `into` has rows for its height, of its width.
+    virtual void draw(const Frame& frame, Target into) const = 0;
 
 private:
     Area area_;
-    Resampler resampler_;
-    std::vector<std::uint8_t> line_;  // before its colours are swapped
 };
 
-// Draws I420 frames in three colours. Each plane is resampled by itself, a row at a time, so only as
-// many pixels as are drawn are converted, while they are in the cache.
-class PlanesDrawer {
+// Draws BGR frames as BGR, or as RGB with `swap`.
+class BgrDrawer final : public Drawer {
+public:
+    BgrDrawer(const Area& area, bool swap);
+
+    void draw(const Frame& frame, Target into) const override;
+
+private:
+    Resampler resampler_;
+    bool swap_;
+};
+
+// Draws I420 frames, whose planes follow one another without gaps. Each plane is resampled by itself, a
+// row at a time, so only as many pixels as are drawn are converted, while they are in the cache.
+class PlanesDrawer final : public Drawer {
 public:
     // `weights` has a row for each colour drawn: what Y, U and V count in it, each less than 4; Y
     // counts alike in all. Y has no brightness at 0 where `full_range`, else at 16; U and V no colour
     // at 128. Error(config) when the area begins or ends at an odd pixel or a weight is too large.
     PlanesDrawer(const Area& area, const std::array<std::array<float, 3>, 3>& weights, bool full_range);
 
-    void draw(Source y, Source u, Source v, Target into);
+    void draw(const Frame& frame, Target into) const override;
 
 private:
-    Area area_;
     Resampler luma_;
     Resampler chroma_;
     std::array<std::int16_t, 9> weights_{};
     int black_;
-    std::vector<std::uint8_t> lines_;  // of Y, U and V
 };
 
 }  // namespace pipeline

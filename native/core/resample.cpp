@@ -92,31 +92,38 @@ Resampler::Resampler(std::size_t rows, std::size_t columns, std::size_t height, 
     }
     same_ = columns == width;
     adjacent_ = adjacent_ && safe_ == width;
-    upper_.resize(std::max(line_, count_));
-    lower_.resize(count_);
-    left_.resize(2 * count_ + 1);
-    right_.resize(count_ + 1);
 }
 
-void Resampler::row(const std::uint8_t* source, std::ptrdiff_t stride, std::size_t y, std::uint8_t* out) {
+void Resampler::fit(Scratch& scratch) const {
+    const auto reach = [](std::vector<std::uint8_t>& bytes, std::size_t needed) {
+        if (bytes.size() < needed) bytes.resize(needed);
+    };
+    reach(scratch.upper, std::max(line_, count_));
+    reach(scratch.lower, count_);
+    reach(scratch.left, 2 * count_ + 1);
+    reach(scratch.right, count_ + 1);
+}
+
+void Resampler::row(const std::uint8_t* source, std::ptrdiff_t stride, std::size_t y, std::uint8_t* out,
+                    Scratch& scratch) const {
     const Tap& at = taps_[y];
     const std::uint8_t* first = source + static_cast<std::ptrdiff_t>(at.first) * stride;
-    if (at.weight == 0) return across(first, out);
+    if (at.weight == 0) return across(first, out, scratch);
     const std::uint8_t* second = first + stride;
-    if (at.weight == 256) return across(second, out);
+    if (at.weight == 256) return across(second, out, scratch);
     if (sparse_) {
-        across(first, upper_.data());
-        across(second, lower_.data());
-        mix_rows(upper_.data(), lower_.data(), at.weight, count_, out);
+        across(first, scratch.upper.data(), scratch);
+        across(second, scratch.lower.data(), scratch);
+        mix_rows(scratch.upper.data(), scratch.lower.data(), at.weight, count_, out);
     } else if (same_) {
         mix_rows(first, second, at.weight, count_, out);
     } else {
-        mix_rows(first, second, at.weight, line_, upper_.data());
-        across(upper_.data(), out);
+        mix_rows(first, second, at.weight, line_, scratch.upper.data());
+        across(scratch.upper.data(), out, scratch);
     }
 }
 
-void Resampler::across(const std::uint8_t* row, std::uint8_t* out) {
+void Resampler::across(const std::uint8_t* row, std::uint8_t* out, Scratch& scratch) const {
     if (same_) {
         std::memcpy(out, row, count_);
         return;
@@ -125,11 +132,11 @@ void Resampler::across(const std::uint8_t* row, std::uint8_t* out) {
     if (adjacent_) {
         mix_pairs(row, weights_.data(), count_, out);
     } else if (channels_ == 1) {
-        gather_values(row, offsets_.data(), safe_, left_.data());
-        mix_pairs(left_.data(), weights_.data(), safe, out);
+        gather_values(row, offsets_.data(), safe_, scratch.left.data());
+        mix_pairs(scratch.left.data(), weights_.data(), safe, out);
     } else {
-        gather_pixels(row, offsets_.data(), safe_, left_.data(), right_.data());
-        mix_values(left_.data(), right_.data(), weights_.data(), safe, out);
+        gather_pixels(row, offsets_.data(), safe_, scratch.left.data(), scratch.right.data());
+        mix_values(scratch.left.data(), scratch.right.data(), weights_.data(), safe, out);
     }
     for (std::size_t i = safe; i < count_; ++i) {
         const std::size_t left = offsets_[i / channels_] + i % channels_;

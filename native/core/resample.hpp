@@ -15,9 +15,20 @@ public:
     Resampler(std::size_t rows, std::size_t columns, std::size_t height, std::size_t width,
               std::size_t channels);
 
+    // What one thread works with; used again for one picture after the other.
+    struct Scratch {
+        std::vector<std::uint8_t> upper;
+        std::vector<std::uint8_t> lower;
+        std::vector<std::uint8_t> left;  // with one channel, both neighbours of each value
+        std::vector<std::uint8_t> right;
+    };
+    // Makes it large enough for `row`, which it mostly is already.
+    void fit(Scratch& scratch) const;
+
     // Writes row `y` of the result, width * channels values, to `out`. `source` is the first row of
     // the source, whose rows are `stride` bytes apart.
-    void row(const std::uint8_t* source, std::ptrdiff_t stride, std::size_t y, std::uint8_t* out);
+    void row(const std::uint8_t* source, std::ptrdiff_t stride, std::size_t y, std::uint8_t* out,
+             Scratch& scratch) const;
 
 private:
     struct Tap {
@@ -26,7 +37,7 @@ private:
     };
 
     static Tap tap(std::size_t at, std::size_t from, std::size_t to);
-    void across(const std::uint8_t* row, std::uint8_t* out);
+    void across(const std::uint8_t* row, std::uint8_t* out, Scratch& scratch) const;
 
     std::size_t line_;      // values of a source row
     std::size_t count_;     // values of a row of the result
@@ -38,10 +49,6 @@ private:
     std::vector<Tap> taps_;
     std::vector<std::uint32_t> offsets_;  // of each pixel's first neighbour
     std::vector<std::uint16_t> weights_;  // of the second neighbour, for each value
-    std::vector<std::uint8_t> upper_;
-    std::vector<std::uint8_t> lower_;
-    std::vector<std::uint8_t> left_;  // with one channel, both neighbours of each value
-    std::vector<std::uint8_t> right_;
 };
 
 }  // namespace pipeline

@@ -2,6 +2,7 @@
 // executor context, allocated when the ring is made and never after.
 #pragma once
 
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "core/allocator.hpp"
+#include "core/drawing.hpp"
 #include "core/error.hpp"
 #include "core/executor.hpp"
 #include "core/notifier.hpp"
@@ -58,6 +60,16 @@ struct SlotInfo {
 struct RunTimes {  // std::chrono::steady_clock
     std::int64_t started_ns = 0;
     std::int64_t finished_ns = 0;
+    std::int64_t drawing_ns = 0;  // how long drawing took, which ended at the start
+};
+
+// A picture for a slot's first input, uint8 (1, height, width, 3).
+struct Drawing {
+    std::shared_ptr<const Drawer> drawer;
+    Frame frame;          // kept until the run has ended or the ring is closed
+    std::size_t top = 0;  // where in the input its first pixel goes
+    std::size_t left = 0;
+    std::optional<std::uint8_t> pad;  // what the input is filled with before
 };
 
 class Ring;
@@ -105,6 +117,9 @@ public:
     // filling -> submitted. All sizes are checked before anything is copied or changed.
     std::vector<Route> submit(SlotId id, std::span<const UserArray> inputs,
                               std::span<const UserArray> outputs);
+    // The same with the slot's own blocks, where the context's thread draws the picture before it runs.
+    // Throws Errc::binding when the picture does not fit.
+    void submit(SlotId id, Drawing drawing);
     // Runs that finished and whose slot was not released meanwhile.
     [[nodiscard]] std::vector<Completion> drain();
     // done -> leased
@@ -130,6 +145,7 @@ public:
 
 private:
     friend class View;
+    struct Canvas;
     struct Slot;
 
     Ring(std::shared_ptr<Executor> executor, std::size_t depth);
@@ -140,6 +156,11 @@ private:
     Slot& checked(SlotId id) const;
     void expect(const Slot& slot, SlotState state, std::string_view action) const;
     void check_arrays(const Slot& slot, Direction direction, std::span<const UserArray> arrays) const;
+    [[nodiscard]] Canvas canvas(Slot& slot, const Drawing& drawing) const;
+    bool begin_drawing(const Slot& slot) noexcept;
+    void end_drawing() noexcept;
+    void begin(Slot& slot, std::span<const UserArray> inputs, std::span<const UserArray> outputs,
+               std::vector<Route>& routes);
     void bind(Slot& slot, Direction direction, std::span<const UserArray> arrays, std::vector<Route>& routes);
     void finish(Slot& slot, std::optional<Error> error, RunTimes times) noexcept;
     void settle(Slot& slot, std::vector<BlockRef>& garbage) noexcept;
@@ -151,6 +172,8 @@ private:
     std::vector<std::unique_ptr<Slot>> slots_;
     std::vector<Slot*> finished_;
     std::vector<std::size_t> busy_;  // scratch of try_acquire: slots at work, by context
+    std::size_t drawing_ = 0;        // slots whose picture is being drawn
+    std::condition_variable drawn_;
     bool want_free_ = false;
     bool closed_ = false;
 };

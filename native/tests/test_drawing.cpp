@@ -80,22 +80,22 @@ void bgr_is_resampled_bilinearly() {
 void planes_are_resampled_and_converted() {
     for (const bool full_range : {false, true}) {
         for (const auto& [rows, columns, height, width] : cases) {
-            const auto luma = noise(rows * columns);
-            const auto u = noise(rows * columns / 4), v = noise(rows * columns / 4);
+            const auto frame = noise(rows * columns * 3 / 2);
             const auto wide = static_cast<std::ptrdiff_t>(columns), narrow = wide / 2;
+            const std::uint8_t* u = frame.data() + rows * columns;
+            const std::uint8_t* v = u + rows * columns / 4;
             std::vector<std::uint8_t> drawn(height * width * 3);
-            PlanesDrawer drawer({0, 0, rows, columns, height, width}, weights_601, full_range);
-            drawer.draw({luma.data(), wide}, {u.data(), narrow}, {v.data(), narrow},
+            const PlanesDrawer drawer({0, 0, rows, columns, height, width}, weights_601, full_range);
+            drawer.draw({{frame.data(), wide}, rows, columns},
                         {drawn.data(), static_cast<std::ptrdiff_t>(width * 3)});
             for (std::size_t i = 0; i < drawn.size(); ++i) {
                 const std::size_t y = i / 3 / width, x = i / 3 % width;
                 const double in_y = place(y, rows / 2, height), in_x = place(x, columns / 2, width);
-                const double values[] = {
-                    sample(luma.data(), wide, 1, rows, columns, place(y, rows, height),
-                           place(x, columns, width), 0) -
-                        (full_range ? 0 : 16),
-                    sample(u.data(), narrow, 1, rows / 2, columns / 2, in_y, in_x, 0) - 128,
-                    sample(v.data(), narrow, 1, rows / 2, columns / 2, in_y, in_x, 0) - 128};
+                const double values[] = {sample(frame.data(), wide, 1, rows, columns, place(y, rows, height),
+                                                place(x, columns, width), 0) -
+                                             (full_range ? 0 : 16),
+                                         sample(u, narrow, 1, rows / 2, columns / 2, in_y, in_x, 0) - 128,
+                                         sample(v, narrow, 1, rows / 2, columns / 2, in_y, in_x, 0) - 128};
                 double expected = 0;
                 for (std::size_t part = 0; part < 3; ++part) {
                     expected += values[part] * static_cast<double>(weights_601[i % 3][part]);
@@ -113,7 +113,7 @@ void a_part_of_a_frame_is_drawn_between_what_is_not_ours() {
     // Rows of the target are further apart than they are long, the last one not.
     constexpr std::size_t stride = width * 3 + 5;
     std::vector<std::uint8_t> drawn(stride * (height - 1) + width * 3, 77);
-    BgrDrawer(area, false).draw({frame.data(), columns * 3}, {drawn.data(), stride});
+    BgrDrawer(area, false).draw({{frame.data(), columns * 3}, rows, columns}, {drawn.data(), stride});
     for (std::size_t i = 0; i < drawn.size(); ++i) {
         const std::size_t y = i / stride, x = i % stride / 3;
         if (i % stride >= width * 3) {

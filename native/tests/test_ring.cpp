@@ -1,6 +1,10 @@
+#include <algorithm>
+#include <cstdint>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "check.hpp"
 #include "core/ring.hpp"
@@ -190,6 +194,82 @@ void an_unwritten_output_is_found_at_the_start() {
     CHECK(executor->counters().live_blocks == 0);
 }
 
+// A frame of one colour, drawn `side` pixels large with the input's edge around it.
+Drawing drawing(const std::vector<std::uint8_t>& frame, std::size_t side, std::optional<std::uint8_t> pad) {
+    const std::size_t at = (4 - side) / 2;
+    return {std::make_shared<BgrDrawer>(Area{0, 0, 8, 8, side, side}, false),
+            {{frame.data(), 24}, 8, 8},
+            at,
+            at,
+            pad};
+}
+
+void the_context_draws_a_frame_before_it_runs() {
+    const auto executor = test::executor(test::options(2));
+    const auto ring = Ring::create(executor, 4, true);
+    std::vector<std::uint8_t> frame(8 * 8 * 3);
+    for (int i = 0; i < 500; ++i) {
+        std::fill(frame.begin(), frame.end(), static_cast<std::uint8_t>(i));
+        const std::size_t side = i % 2 == 0 ? 4 : 2;
+        const SlotId id = test::acquire(*ring);
+        ring->submit(id, drawing(frame, side, std::uint8_t{77}));
+        const auto done = test::wait_completions(*ring);
+        CHECK(done.size() == 1 && !done[0].error);
+        const RunTimes times = ring->lease(id);
+        CHECK(times.drawing_ns > 0 && times.finished_ns >= times.started_ns);
+        const auto view = ring->view(id, Direction::output, 0);
+        float values[10];
+        std::memcpy(values, view->data(), sizeof values);
+        const auto inner = static_cast<float>(i % 256);
+        // The outputs are bytes of pixels 0, 1, 3, 4, 6, 8, 9, ...; 6 and 9 are inside.
+        for (const int k : {4, 6}) CHECK(values[k] == inner);
+        for (const int k : {0, 1, 2, 9}) CHECK(values[k] == (side == 4 ? inner : 77.0F));
+        ring->release(id);
+    }
+    ring->close();
+    CHECK(executor->close(std::chrono::seconds(20)));
+    CHECK(executor->counters().live_blocks == 0);
+}
+
+void drawings_that_do_not_fit_are_refused() {
+    const std::vector<std::uint8_t> frame(8 * 8 * 3);
+    const auto ring = Ring::create(test::executor(), 1, true);
+    const SlotId id = test::acquire(*ring);
+    Drawing moved = drawing(frame, 4, {});
+    moved.left = 1;
+    CHECK_THROWS(ring->submit(id, moved), Errc::binding, "larger than what is left");
+    Drawing small = drawing(frame, 4, {});
+    small.frame.rows = 7;
+    CHECK_THROWS(ring->submit(id, small), Errc::binding, "the frame does not hold");
+    CHECK(ring->info(id).state == SlotState::filling);
+    ring->submit(id, drawing(frame, 4, {}));
+    CHECK_THROWS(ring->submit(id, drawing(frame, 4, {})), Errc::slot_state);
+    CHECK(test::wait_completions(*ring).size() == 1);
+    ring->close();
+
+    auto flat = test::options();
+    flat.inputs = {{"image", DType::u8, {1, 48}, "", 0, {}}};
+    const auto other = Ring::create(test::executor(flat), 1, true);
+    CHECK_THROWS(other->submit(test::acquire(*other), drawing(frame, 4, {})), Errc::binding,
+                 "can only be drawn on uint8 (1, height, width, 3)");
+    other->close();
+}
+
+// The sanitizers see whether a thread still reads a frame that is gone.
+void frames_may_go_once_the_ring_is_closed() {
+    for (int i = 0; i < 100; ++i) {
+        const auto executor = test::executor(test::options(2));
+        const auto ring = Ring::create(executor, 6, false);
+        {
+            const std::vector<std::uint8_t> frame(8 * 8 * 3, 1);
+            for (int k = 0; k < 6; ++k) ring->submit(test::acquire(*ring), drawing(frame, 4, {}));
+            ring->close();
+        }
+        CHECK(executor->close(std::chrono::seconds(20)));
+        CHECK(executor->counters().live_blocks == 0);
+    }
+}
+
 }  // namespace
 
 int main() {
@@ -200,4 +280,7 @@ int main() {
     failed_runs_return_their_slot();
     contexts_share_the_work();
     an_unwritten_output_is_found_at_the_start();
+    the_context_draws_a_frame_before_it_runs();
+    drawings_that_do_not_fit_are_refused();
+    frames_may_go_once_the_ring_is_closed();
 }

@@ -112,6 +112,9 @@ class Dispatch(Stage):
         """Have the frame written to the next place in the slot; the last one starts the run."""
         index, feed = len(item.placed), self._feeds[frame.camera]
         item.placed.append(Placed(frame, feed))
+        # With one context its thread had better run the engine while another one draws.
+        if item.batch == 1 and self._engine.contexts > 1 and self._placer.draw(item):
+            return feed
         frame.retain()
         self._send(item, index, index + 1 == item.batch)
         return feed

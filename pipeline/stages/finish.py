@@ -167,7 +167,7 @@ def _stamps(item: InFlight, placed: Placed, report: RunReport, started: int, end
         frame.grabbed_ns,
         frame.retrieved_ns,
         placed.started_ns,
-        item.submitted_ns,
+        item.submitted_ns + report.drawing_ns,
         report.started_ns,
         report.finished_ns,
         started,

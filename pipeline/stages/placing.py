@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field
 
 from pipeline.clock import Clock
@@ -73,6 +74,7 @@ class Placer:
         self._clock = clock
         self._padding: dict[int, Feed] = {}  # whose padding is at each place of the ring's slots
         self._padded_ring: Ring | None = None
+        self._claiming = threading.Lock()
         self._broken = False  # preprocessing failed, which ends the pipeline
 
     def work(self, item: InFlight, index: int | None, last: bool) -> None:
@@ -98,6 +100,24 @@ class Placer:
             if placed is not None:
                 placed.frame.release()
 
+    def draw(self, item: InFlight) -> bool:
+        """Start the run of the slot's one frame, which the run's own thread draws. On the loop.
+
+        False, and nothing was done, where preprocessing needs its thread.
+        """
+        placed = item.placed[0]
+        feed, frame = placed.feed, placed.frame
+        if frame.format is not feed.format:
+            return False  # fitting preprocess to it may take long
+        self._claim(item.ring, item.slot.index, feed)
+        drawing = feed.preprocess.drawing(item.slot.index)
+        if drawing is None:
+            return False
+        placed.mapping = feed.preprocess.mapping
+        placed.started_ns = item.submitted_ns = self._clock.now()
+        item.run.draw(drawing, frame.pixels)
+        return True
+
     def _place(self, item: InFlight, placed: Placed, index: int) -> None:
         frame, feed = placed.frame, placed.feed
         place = item.slot.index * item.batch + index
@@ -114,9 +134,10 @@ class Placer:
 
     def _claim(self, ring: Ring, place: int, feed: Feed) -> None:
         """Another camera's frame, or another ring's memory, was here: padding must be redone."""
-        if ring is not self._padded_ring:
-            self._padded_ring = ring
-            self._padding.clear()
-        if self._padding.get(place) is not feed:
-            feed.preprocess.forget(place)
-            self._padding[place] = feed
+        with self._claiming:
+            if ring is not self._padded_ring:
+                self._padded_ring = ring
+                self._padding.clear()
+            if self._padding.get(place) is not feed:
+                feed.preprocess.forget(place)
+                self._padding[place] = feed

@@ -38,6 +38,7 @@ class Spec:
     shape: tuple[int, ...] = (1, 320, 320, 3)
     layout: str = "NHWC"
     row_stride: int = 0
+    strides: tuple[int, ...] = (0, 0, 3, 1)
 
 
 def opened(

@@ -368,6 +368,9 @@ class Fill:
             raise self.error("cannot be filled")
         target[...] = image[0, 0, 0]
 
+    def drawing(self, slot_index: int) -> None:
+        return None
+
 
 class Look:
     """A postprocess whose one detection has the first output value as its score."""
