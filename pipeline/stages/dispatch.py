@@ -112,8 +112,9 @@ class Dispatch(Stage):
         """Have the frame written to the next place in the slot; the last one starts the run."""
         index, feed = len(item.placed), self._feeds[frame.camera]
         item.placed.append(Placed(frame, feed))
-        # With one context its thread had better run the engine while another one draws.
-        if item.batch == 1 and self._engine.contexts > 1 and self._placer.draw(item):
+        # One context that is at work already had better not be kept from it by drawing.
+        idle = self.newest or self._engine.contexts > 1
+        if item.batch == 1 and idle and self._placer.draw(item):
             return feed
         frame.retain()
         self._send(item, index, index + 1 == item.batch)
