@@ -21,10 +21,10 @@ class Dispatch(Stage):
     """Waits for a slot first and for a frame then, so that the frame is the newest there is.
 
     Which camera is next is the selector's choice. Where the model takes a batch, a slot waits
-    up to ``batch_wait_s`` after its first frame for the others. The stage's thread writes the
-    frames and starts the run by itself: the loop hears of it when the run has ended. With
-    ``newest`` no more runs are begun than there are contexts: a frame that queued for one would
-    age meanwhile.
+    up to ``batch_wait_s`` after its first frame for the others. The run's own thread draws the
+    frame where it can; else the stage's thread writes it and starts the run. The loop hears of it
+    when the run has ended. With ``newest`` no more runs are begun than there are contexts: a frame
+    that queued for one would age meanwhile.
     """
 
     def __init__(
