@@ -8,11 +8,10 @@ from __future__ import annotations
 from functools import cache
 from typing import Literal, NamedTuple
 
-import cv2
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["BgrConverter", "Matrix", "Order", "Planes", "luma_table", "planes_of", "weights"]
+__all__ = ["Matrix", "Order", "Planes", "luma_table", "planes_of", "weights"]
 
 Matrix = Literal["601", "709"]
 Order = Literal["bgr", "rgb", "grey"]
@@ -20,8 +19,6 @@ _Bytes = npt.NDArray[np.uint8]
 
 # Shares of red and blue in brightness.
 _SHARES: dict[Matrix, tuple[float, float]] = {"601": (0.299, 0.114), "709": (0.2126, 0.0722)}
-# Rows of U and V that are converted at a time: the scratch stays in the cache.
-_STRIP = 64
 
 
 class Planes(NamedTuple):
@@ -70,34 +67,3 @@ def luma_table() -> _Bytes:
     made = np.clip(np.rint((np.arange(256) - 16.0) * 255 / 219), 0, 255).astype(np.uint8)
     made.flags.writeable = False
     return made
-
-
-class BgrConverter:
-    """Converts whole I420 pictures of one width; not for two threads at once."""
-
-    def __init__(self, width: int, matrix: Matrix, full_range: bool) -> None:
-        self._weights = weights(matrix, full_range, "bgr")
-        self._fast = matrix == "601" and not full_range
-        if not self._fast:
-            self._chroma = np.empty((2, _STRIP, width // 2, 2), np.uint8)
-            self._joined = np.empty((_STRIP, width, 3), np.uint8)
-
-    def convert(self, pixels: _Bytes, into: _Bytes) -> None:
-        """Fill ``into``, uint8 BGR (H, W, 3), from I420 ``pixels``."""
-        if self._fast:
-            cv2.cvtColor(pixels, cv2.COLOR_YUV2BGR_I420, dst=into)
-            return
-        planes = planes_of(pixels)
-        rows, width = planes.u.shape[0], planes.y.shape[1]
-        for start in range(0, rows, _STRIP):
-            end = min(rows, start + _STRIP)
-            doubled = []
-            for plane, scratch in zip(planes[1:], self._chroma, strict=True):
-                # Merging a plane with itself says each value twice, faster than any resize.
-                strip, out = plane[start:end], scratch[: end - start]
-                cv2.merge((strip, strip), dst=out)
-                doubled.append(out.reshape(-1, width))
-            joined = self._joined[: end - start]
-            for row in (2 * start, 2 * start + 1):
-                cv2.merge((planes.y[row : 2 * end : 2], *doubled), dst=joined)
-                cv2.transform(joined, self._weights, dst=into[row : 2 * end : 2])

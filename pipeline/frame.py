@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from pipeline.colour import BgrConverter, Matrix
+    from pipeline.colour import Matrix
+    from pipeline.conversion import BgrConverter
 
 __all__ = ["Frame", "FrameFormat", "FramePool", "Image"]
 
@@ -218,7 +219,7 @@ class FramePool:
 
     def _bgr_converter(self) -> BgrConverter:
         if self._converter is None:
-            from pipeline.colour import BgrConverter
+            from pipeline.conversion import BgrConverter
 
             form = self.format
             self._converter = BgrConverter(form.width, form.matrix, form.full_range)

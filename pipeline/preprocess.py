@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
-import cv2
 import numpy as np
 import numpy.typing as npt
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -12,7 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from pipeline.colour import Order
 from pipeline.contracts import FrameMapping
-from pipeline.drawing import Area, Drawer, NativeDrawer, make_drawer
+from pipeline.drawing import Area, Drawer, Interpolation, NativeDrawer, make_drawer
 from pipeline.errors import ConfigError, PipelineError
 from pipeline.frame import FrameFormat, Image
 from pipeline.ring import Drawing
@@ -62,18 +61,11 @@ class PreprocessSettings(BaseModel):
     pad: int = Field(
         default=114, ge=0, le=255, description="Value of the padding that letterbox adds, 0..255."
     )
-    interpolation: Literal["linear", "area", "nearest"] = Field(
+    interpolation: Interpolation = Field(
         default="linear",
         description="Resampling: linear is fast, area is best when shrinking much, nearest "
         "keeps values.",
     )
-
-
-_INTERPOLATION = {
-    "linear": cv2.INTER_LINEAR,
-    "area": cv2.INTER_AREA,
-    "nearest": cv2.INTER_NEAREST,
-}
 
 
 class _Placement(NamedTuple):
@@ -127,8 +119,7 @@ class Preprocessor:
         rows, columns = self._placement.target
         area = Area(*self._placement.source, columns.stop - columns.start, rows.stop - rows.start)
         order: Order = "grey" if channels == 1 else "rgb" if self._swap else "bgr"
-        interpolation = _INTERPOLATION[self._settings.interpolation]
-        self._drawer = make_drawer(frame_format, area, order, interpolation)
+        self._drawer = make_drawer(frame_format, area, order, self._settings.interpolation)
         native = self._drawer.native if isinstance(self._drawer, NativeDrawer) else None
         dense = spec.shape[0] == 1 and tuple(spec.strides[2:]) == (3, 1)
         self._native = native if dense else None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipeline.colour import BgrConverter
 from pipeline.contracts import Reader
+from pipeline.conversion import BgrConverter
 from pipeline.frame import FrameFormat, Image
 
 __all__ = ["Buffer"]

@@ -20,8 +20,8 @@ PACKAGE = ROOT / "pipeline"
 # what FELLOWS allows.
 FLOORS = (
     ("errors", "clock", "locate", "opening", "backoff", "events", "colour", "choice"),
-    ("_native", "frame", "results", "worker", "videoio"),
-    ("ring", "contracts", "drawing"),
+    ("_native", "frame", "results", "conversion", "worker", "videoio"),
+    ("ring", "contracts", "drawing", "opencv_drawing"),
     ("sources", "preprocess", "backends", "postprocess", "sinks"),
     ("channel", "selector", "stats", "lag", "stages"),
     ("settings", "graph"),
@@ -37,6 +37,9 @@ FLOORS = (
 FELLOWS: dict[str, set[str]] = {
     "locate": {"errors"},
     "results": {"frame"},
+    "frame": {"conversion"},
+    "drawing": {"opencv_drawing"},
+    "opencv_drawing": {"drawing"},
     "settings": set(),
     "graph": {"settings"},
     "selector": {"channel"},
@@ -56,6 +59,7 @@ SHARED = {
         "pace",
         "containers",
         "pictures",
+        "reader",
         "movie",
         "jpeg",
         "web",

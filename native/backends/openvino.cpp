@@ -50,6 +50,13 @@ std::vector<std::string> named_devices(const std::string& device) {
 }
 
 void check_device(const Api& api, const ov_core_t* core, const std::string& device) {
+    // Listing loads the plugin of every kind of device, which costs memory and time.
+    char* text = nullptr;
+    if (device.find_first_of(".:") == device.npos &&
+        api.ov_core_get_property(core, device.c_str(), "FULL_DEVICE_NAME", &text) == OK) {
+        static_cast<void>(api.take(text));
+        return;
+    }
     const auto available = available_devices(api, core);
     for (const auto& name : named_devices(device)) {
         const bool found = std::ranges::any_of(available, [&](const std::string& known) {

@@ -1,5 +1,3 @@
-#include "core/ring.hpp"
-
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -7,18 +5,10 @@
 #include <string>
 #include <utility>
 
+#include "core/ring_slot.hpp"
+
 namespace pipeline {
 namespace {
-
-std::int64_t now_ns() {
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(
-               std::chrono::steady_clock::now().time_since_epoch())
-        .count();
-}
-
-std::string tensor_place(const TensorSpec& spec, Direction direction, std::size_t index) {
-    return std::string(direction_name(direction)) + " " + std::to_string(index) + " '" + spec.name + "': ";
-}
 
 constexpr std::byte canary{0xA5};
 
@@ -47,76 +37,6 @@ std::string_view state_name(SlotState state) noexcept {
     }
     return "";
 }
-
-// An input that pictures are drawn on, and its size in pixels.
-struct Ring::Canvas {
-    Target pixels;
-    std::size_t rows = 0;
-    std::size_t columns = 0;
-};
-
-// The command is the run: submitting a slot links it into its context's queue and allocates nothing.
-struct Ring::Slot final : Command {
-    void execute(EngineContext& engine) noexcept override {
-        std::optional<Error> failure;
-        RunTimes run_times{now_ns(), 0, 0};
-        try {
-            if (ring->begin_drawing(*this)) {
-                draw();
-                ring->end_drawing();
-                const std::int64_t drawn_ns = now_ns();
-                run_times.drawing_ns = drawn_ns - run_times.started_ns;
-                run_times.started_ns = drawn_ns;
-            }
-            engine.run({run_inputs, run_outputs});
-        } catch (const Error& e) {
-            failure = e;
-        } catch (const std::exception& e) {
-            failure.emplace(Errc::run, e.what());
-        } catch (...) {
-            failure.emplace(Errc::run, "the engine threw something that is no exception");
-        }
-        run_times.finished_ns = now_ns();
-        ring->finish(*this, std::move(failure), run_times);
-    }
-
-    void draw() const {
-        if (drawing.pad) {
-            for (std::size_t row = 0; row < input.rows; ++row) {
-                std::memset(input.pixels.row(row), *drawing.pad, input.columns * 3);
-            }
-        }
-        drawing.drawer->draw(drawing.frame,
-                             {input.pixels.row(drawing.top) + drawing.left * 3, input.pixels.stride});
-    }
-
-    [[nodiscard]] std::vector<BlockRef>& own(Direction direction) noexcept {
-        return direction == Direction::input ? inputs : outputs;
-    }
-    [[nodiscard]] SlotId id() const noexcept { return {index, generation}; }
-
-    Ring* ring = nullptr;
-    std::size_t index = 0;
-    std::size_t context = 0;
-    std::vector<BlockRef> inputs;
-    std::vector<BlockRef> outputs;
-
-    SlotState state = SlotState::free;
-    std::uint64_t generation = 0;
-    std::size_t views = 0;
-    bool released = false;  // free it as soon as neither the engine nor a view needs it
-    std::optional<Error> error;
-    RunTimes times;
-
-    // What the engine is given for this run; capacity is reserved once.
-    std::vector<DriverBlock> run_inputs;
-    std::vector<DriverBlock> run_outputs;
-    std::vector<BlockRef> bound;       // callers' blocks, referred to while the run lasts
-    std::vector<bool> output_bound;    // outputs that went elsewhere
-    Drawing drawing;                   // without a drawer where there is none
-    Canvas input;                      // what it is drawn on
-    std::shared_ptr<Ring> keep_alive;  // while submitted
-};
 
 View::~View() { ring_->drop_view(slot_); }
 
@@ -302,54 +222,6 @@ std::vector<Route> Ring::submit(SlotId id, std::span<const UserArray> inputs,
     }
     executor_->queue(slot.context)->post(slot);
     return routes;
-}
-
-void Ring::submit(SlotId id, Drawing drawing) {
-    std::vector<Route> routes;
-    routes.reserve(executor_->specs(Direction::input).size() + executor_->specs(Direction::output).size());
-    std::unique_lock lock(mutex_);
-    Slot& slot = checked(id);
-    expect(slot, SlotState::filling, "run");
-    slot.input = canvas(slot, drawing);
-    begin(slot, {}, {}, routes);
-    slot.drawing = std::move(drawing);
-    lock.unlock();
-    executor_->queue(slot.context)->post(slot);
-}
-
-Ring::Canvas Ring::canvas(Slot& slot, const Drawing& drawing) const {
-    const TensorSpec& spec = executor_->spec(Direction::input, 0);
-    const auto refuse = [&](const std::string& what) {
-        throw Error(Errc::binding, "slot " + std::to_string(slot.index) + ": " +
-                                       tensor_place(spec, Direction::input, 0) + what);
-    };
-    const auto strides = spec.strides();
-    if (spec.dtype != DType::u8 || spec.shape.size() != 4 || spec.shape[0] != 1 || spec.shape[3] != 3 ||
-        strides[3] != 1 || strides[2] != 3) {
-        refuse("pictures can only be drawn on uint8 (1, height, width, 3)");
-    }
-    const Canvas result{{reinterpret_cast<std::uint8_t*>(slot.inputs[0].block().base), strides[1]},
-                        static_cast<std::size_t>(spec.shape[1]),
-                        static_cast<std::size_t>(spec.shape[2])};
-    const Area& area = drawing.drawer->area();
-    if (drawing.top + area.height > result.rows || drawing.left + area.width > result.columns) {
-        refuse("the picture is larger than what is left of the input");
-    }
-    if (!drawing.drawer->within(drawing.frame)) refuse("the frame does not hold what is to be drawn");
-    return result;
-}
-
-// Whether there is a picture to draw, and still somebody who keeps the frame for it.
-bool Ring::begin_drawing(const Slot& slot) noexcept {
-    const std::lock_guard lock(mutex_);
-    if (!slot.drawing.drawer || closed_) return false;
-    ++drawing_;
-    return true;
-}
-
-void Ring::end_drawing() noexcept {
-    const std::lock_guard lock(mutex_);
-    if (--drawing_ == 0) drawn_.notify_all();
 }
 
 // filling -> submitted, on these blocks. Called with the lock held.

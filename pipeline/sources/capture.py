@@ -1,12 +1,11 @@
-"""An open ``cv2.VideoCapture`` whose failures are SourceErrors; base of file, stream, camera."""
+"""An open ``cv2.VideoCapture`` whose failures are SourceErrors; base of the live readers."""
 
 from __future__ import annotations
 
 import logging
 import math
-import threading
 from collections.abc import Sequence
-from typing import Generic, Protocol, TypeVar, cast
+from typing import cast
 
 import cv2
 import numpy as np
@@ -14,9 +13,10 @@ import numpy as np
 from pipeline.clock import Clock
 from pipeline.errors import FormatChangedError, SourceError
 from pipeline.frame import FrameFormat, Image
+from pipeline.sources.reader import CaptureReader
 from pipeline.videoio import error_line, mute_ffmpeg, quiet_opencv, unmute_ffmpeg
 
-__all__ = ["Capture", "CaptureReader", "LiveCaptureReader", "deliver"]
+__all__ = ["Capture", "LiveCaptureReader", "deliver"]
 
 _log = logging.getLogger(__name__)
 
@@ -125,43 +125,6 @@ class Capture:
             if hasattr(self, "_capture"):
                 self._capture.release()
             unmute_ffmpeg()
-
-
-class _Decoder(Protocol):
-    def retrieve(self, buffer: Image) -> None: ...
-
-    def close(self) -> None: ...
-
-
-C = TypeVar("C", bound=_Decoder)
-
-
-class CaptureReader(Generic[C]):
-    """What the readers on a ``Capture`` have in common; they give ``open`` and ``grab``."""
-
-    def __init__(self, where: str) -> None:
-        self._where = where
-        self._stop = threading.Event()
-        self._capture: C | None = None
-
-    def retrieve(self, buffer: Image) -> None:
-        """Write the grabbed frame into ``buffer``, which has the format's shape."""
-        self._opened().retrieve(buffer)
-
-    def interrupt(self) -> None:
-        """Make ``grab`` return None from now on, once a read that waits returns."""
-        self._stop.set()
-
-    def close(self) -> None:
-        """Free the capture."""
-        if self._capture is not None:
-            self._capture.close()
-            self._capture = None
-
-    def _opened(self) -> C:
-        if self._capture is None:
-            raise SourceError(f"{self._where}: not open")
-        return self._capture
 
 
 class LiveCaptureReader(CaptureReader[Capture]):

@@ -6,19 +6,17 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
-import cv2
-
 from pipeline.clock import Clock
 from pipeline.errors import SourceError
 from pipeline.frame import FrameFormat
 from pipeline.locate import redact
-from pipeline.sources.capture import Capture, CaptureReader
 from pipeline.sources.containers import Container, inspect
 from pipeline.sources.pace import Pace
+from pipeline.sources.reader import CaptureReader
 from pipeline.sources.settings import SourceSettings
-from pipeline.videoio import ffmpeg_backend
 
 if TYPE_CHECKING:
+    from pipeline.sources.capture import Capture
     from pipeline.sources.movie import Movie
 
 __all__ = ["FileReader"]
@@ -114,12 +112,18 @@ class FileReader(CaptureReader["Capture | Movie"]):
     def _open_capture(self) -> Capture | Movie:
         # Absolute, as FFmpeg takes "name:rest" for a protocol.
         path = os.path.abspath(self._path)
-        # As many threads as OpenCV takes, but at a cut they would cost the last pictures.
-        threads = 1 if self._container.cut else cv2.getNumberOfCPUs()
+        # A thread for each core, as OpenCV has it, but at a cut they would cost the last pictures.
+        threads = 1 if self._container.cut else len(os.sched_getaffinity(0))
         movie = _movie(path, self._where, threads) if self._planes else None
         return movie or self._open_with_opencv(path)
 
     def _open_with_opencv(self, path: str) -> Capture:
+        # Tens of megabytes that are not needed where PyAV reads.
+        import cv2
+
+        from pipeline.sources.capture import Capture
+        from pipeline.videoio import ffmpeg_backend
+
         try:
             capture = Capture(path, ffmpeg_backend(), self._where)
         except SourceError as error:

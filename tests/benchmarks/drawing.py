@@ -14,9 +14,9 @@ import time
 import cv2
 import numpy as np
 
-from pipeline.colour import weights
-from pipeline.drawing import Area, Drawer, _BgrDrawer, _PlanesDrawer, make_drawer
+from pipeline.drawing import Area, Drawer, make_drawer
 from pipeline.frame import FrameFormat, Image
+from pipeline.opencv_drawing import make_opencv_drawer
 
 __all__: list[str] = []
 
@@ -41,17 +41,12 @@ def main() -> None:
     form: FrameFormat
     for width, height in ((640, 480), (1280, 720), (1920, 1080), (3840, 2160)):
         area = Area(slice(0, height), slice(0, width), SIDE, SIDE)
-        of_values = weights("601", False, "bgr")
-        theirs: dict[str, Drawer] = {
-            "bgr": _BgrDrawer(area, "bgr", cv2.INTER_LINEAR),
-            "i420": _PlanesDrawer(area, of_values, cv2.INTER_LINEAR),
-        }
         for form in (FrameFormat(width, height), FrameFormat(width, height, pixels="i420")):
             pixels = random.integers(0, 256, form.shape, np.uint8)
-            ours = make_drawer(form, area, "bgr", cv2.INTER_LINEAR)
+            theirs = make_opencv_drawer(form, area, "bgr", "linear")
+            ours = make_drawer(form, area, "bgr", "linear")
             pairs = [
-                (cpu_ms(theirs[form.pixels], pixels, into), cpu_ms(ours, pixels, into))
-                for _ in range(ROUNDS)
+                (cpu_ms(theirs, pixels, into), cpu_ms(ours, pixels, into)) for _ in range(ROUNDS)
             ]
             opencv, native = (statistics.median(side) for side in zip(*pairs, strict=True))
             print(  # noqa: T201

@@ -9,8 +9,9 @@ import pytest
 from pipeline import ConfigError
 from pipeline._native import BgrDrawer, PlanesDrawer
 from pipeline.colour import Matrix, Order, weights
-from pipeline.drawing import Area, _BgrDrawer, _PlanesDrawer, make_drawer
+from pipeline.drawing import Area, make_drawer
 from pipeline.frame import FrameFormat, Image
+from pipeline.opencv_drawing import make_opencv_drawer
 
 
 def photo(width: int, height: int) -> Image:
@@ -27,10 +28,11 @@ def test_bgr_is_drawn_as_opencv_draws_it(size: tuple[int, int, int, int], order:
     width, height, *target = size
     area = Area(slice(height // 4, height), slice(2, width - 8), *target)
     into = np.zeros((target[1], target[0], 3), np.uint8)
-    drawn = make_drawer(FrameFormat(width, height), area, order, cv2.INTER_LINEAR).draw(
+    drawn = make_drawer(FrameFormat(width, height), area, order, "linear").draw(
         photo(width, height), into
     )
-    expected = _BgrDrawer(area, order, cv2.INTER_LINEAR).draw(photo(width, height), into.copy())
+    by_opencv = make_opencv_drawer(FrameFormat(width, height), area, order, "linear")
+    expected = by_opencv.draw(photo(width, height), into.copy())
     assert drawn is into
     assert np.abs(drawn.astype(int) - expected).max() <= 2
 
@@ -45,9 +47,9 @@ def test_planes_are_drawn_as_opencv_draws_them(
     area = Area(slice(0, height), slice(0, width), *target)
     pixels = np.asarray(cv2.cvtColor(photo(width, height), cv2.COLOR_BGR2YUV_I420), np.uint8)
     into = np.zeros((target[1], target[0], 3), np.uint8)
-    drawn = make_drawer(form, area, "rgb", cv2.INTER_LINEAR).draw(pixels, into)
-    of_values = weights(matrix, full_range, "rgb")
-    expected = _PlanesDrawer(area, of_values, cv2.INTER_LINEAR).draw(pixels, into.copy())
+    drawn = make_drawer(form, area, "rgb", "linear").draw(pixels, into)
+    by_opencv = make_opencv_drawer(form, area, "rgb", "linear")
+    expected = by_opencv.draw(pixels, into.copy())
     assert drawn is into
     apart = np.abs(drawn.astype(int) - expected)
     assert apart.max() <= 5

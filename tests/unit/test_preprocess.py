@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.colour import BgrConverter, Matrix
+from pipeline.colour import Matrix
+from pipeline.conversion import BgrConverter
 from pipeline.errors import ConfigError, PipelineError
 from pipeline.frame import FrameFormat, Image
 from pipeline.preprocess import Preprocessor, PreprocessSettings
