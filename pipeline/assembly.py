@@ -299,14 +299,16 @@ def image_input(config: Config) -> ImageInput:
     return ImageInput(color, preprocess.mean, preprocess.scale)
 
 
-async def ring_that_fits(executor: Executor, depth: int, least: int) -> Ring:
-    """A ring of ``depth`` slots, or of ``least`` where there is no memory for so many."""
+async def ring_that_fits(
+    executor: Executor, depth: int, least: int, level: int = logging.WARNING
+) -> Ring:
+    """A ring of ``depth`` slots, or of ``least``, which is logged, where memory has an end."""
     try:
         return await executor.ring(depth)
     except AllocationError as error:
         if least >= depth:
             raise
-        _log.warning("ring.depth: %d in place of %d: %s", least, depth, error)
+        _log.log(level, "ring.depth: %d in place of %d: %s", least, depth, error)
     return await executor.ring(least)
 
 

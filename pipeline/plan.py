@@ -72,6 +72,10 @@ def _model(config: Config) -> Iterator[tuple[str, str]]:
         yield "  input shape", f"{list(model.input_shape)} (set)"
     preprocess = config.preprocess
     yield "preprocess", f"{preprocess.resize}, {preprocess.color}"
+    for name, source in config.sources.items():
+        own = config.preprocess_of(source)
+        if own != preprocess:
+            yield f"  {name}", f"{own.resize}, {own.color}"
     yield "postprocess", config.postprocess.kind
 
 

@@ -23,6 +23,7 @@ from pipeline.errors import ClosedError
 from pipeline.events import EventStream
 from pipeline.lag import LoopLag
 from pipeline.results import Result
+from pipeline.ring import Ring
 from pipeline.settings import Config
 from pipeline.sources import SourceSettings
 from pipeline.stages.base import Stage
@@ -80,6 +81,8 @@ class Runner:
         self._error: BaseException | None = None
         self._raised = False
         self._cancelled = False
+        self._never_open = False
+        self._entered = False
         self._task: asyncio.Task[None] | None = None
         self._program: Channel[Result] | None = None
         self._current: Result | None = None
@@ -107,6 +110,7 @@ class Runner:
 
     async def __aenter__(self: T) -> T:
         await self.open()
+        self._entered = True
         return self
 
     async def __aexit__(
@@ -115,6 +119,7 @@ class Runner:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._entered = False
         await self.close()
         if error is None:
             self._raise_error()
@@ -134,6 +139,12 @@ class Runner:
             parts.add_camera(camera, config.sources[camera.name], self._frames)
         self._cameras = Cameras(config, parts, self._note, self.abandoned)
         return parts
+
+    def _chosen(self, ring: Ring | None) -> Choice | None:
+        """What was chosen, with the depth that there was memory for."""
+        if self._choice is None or ring is None:
+            return self._choice
+        return self._choice._replace(depth=ring.depth)
 
     async def _tune(self) -> Assembly:
         tuned = await tune(self.config, self.abandoned)
@@ -252,6 +263,7 @@ class Runner:
         if self._task is None or self._cancelled or self._task.done():
             return
         self._cancelled = True
+        self._never_open = not self._opened.done()
         if self._cameras is not None:
             self._cameras.stop()
         self._task.cancel()
@@ -315,12 +327,18 @@ class Runner:
             device=model.device if executor is None else executor.device,
             engine_reopened=0 if engine is None else engine.reopened,
             depth=self._graph.depth if ring is None else ring.depth,
-            chosen=self._choice,
+            chosen=self._chosen(ring),
             slots={state: states.count(state) for state in sorted(set(states))},
             error=None if self._error is None else str(self._error),
         )
 
     def __aiter__(self: T) -> T:
+        if (
+            self._never_open and self._entered
+        ):  # stopped by another task before there was a first result
+            self._program = Channel(1, "block", lambda *_: None)
+            self._program.close()
+            return self
         parts = self._running()
         if self._program is None:
             if self._cancelled or (self._task is not None and self._task.done()):

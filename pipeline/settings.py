@@ -35,7 +35,9 @@ class CameraSettings(SourceSettings):
     """One of several cameras; its name is its key."""
 
     preprocess: PreprocessSettings | None = Field(
-        default=None, description="In place of the common preprocess: resize, pad, interpolation."
+        default=None,
+        description="What differs from the common preprocess: resize, color, pad, interpolation. "
+        "Mean and scale are the model's, for all cameras alike.",
     )
 
 
@@ -82,9 +84,13 @@ class Config(BaseModel):
         return dict(self.cameras)
 
     def preprocess_of(self, source: SourceSettings) -> PreprocessSettings:
-        """The camera's own preprocessing, else the common one."""
+        """The common preprocessing, with what the camera sets of its own."""
         own = source.preprocess if isinstance(source, CameraSettings) else None
-        return own or self.preprocess
+        if own is None:
+            return self.preprocess
+        return self.preprocess.model_copy(
+            update={name: getattr(own, name) for name in own.model_fields_set}
+        )
 
     @model_validator(mode="after")
     def _fits_together(self) -> Config:
@@ -92,6 +98,16 @@ class Config(BaseModel):
             raise PydanticCustomError(
                 "one_source", "source: needed, or cameras, and not both of them"
             )
+        for name, camera in self.cameras.items():
+            for key in {"mean", "scale"} & (
+                camera.preprocess.model_fields_set if camera.preprocess else set()
+            ):
+                raise PydanticCustomError(
+                    "camera_mean",
+                    "cameras.{name}.preprocess.{key}: belongs to the model, which all cameras "
+                    "share; set preprocess.{key}",
+                    {"name": name, "key": key},
+                )
         depth = self.ring.depth
         if depth != "auto" and depth < self.model.context_count():
             raise PydanticCustomError(

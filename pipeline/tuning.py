@@ -191,7 +191,8 @@ class _Probe:
                 with located("ring.depth"):
                     # A context with a second slot never waits for the event loop.
                     most = 2 * executor.contexts
-                    return executor, await ring_that_fits(executor, most, executor.contexts)
+                    least = executor.contexts
+                    return executor, await ring_that_fits(executor, most, least, logging.DEBUG)
             except BaseException:
                 await executor.close(0.5)
                 raise

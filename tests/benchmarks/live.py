@@ -168,7 +168,7 @@ def main() -> None:
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
     from tests.benchmarks import workload
 
-    workload.make(given.folder)
+    workload.make_models(given.folder)
     names = ["direct", "unloaded", "overload", *(f"cameras-{count}" for count in CAMERAS)]
     rounds: list[dict[str, Any]] = [
         {name: _in_process(name, given) for name in names} for _ in range(given.rounds)

@@ -27,7 +27,7 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     import openvino
 
-__all__ = ["FRAMES", "SIDE", "SIZES", "make", "make_clip", "make_model"]
+__all__ = ["FRAMES", "SIDE", "SIZES", "make", "make_clip", "make_model", "make_models"]
 
 SIDE = 320
 FRAMES = 600
@@ -42,16 +42,21 @@ _BLOCKS = (
 
 def make(folder: Path) -> None:
     """Write every model and clip that is not there yet."""
+    make_models(folder)
+    for width, height in SIZES:
+        path = folder / f"{width}x{height}.mp4"
+        if not path.exists():
+            make_clip(path, width, height)
+
+
+def make_models(folder: Path) -> None:
+    """Write every model that is not there yet."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("det", "tiny"):
         for in_graph in (True, False):
             path = folder / (f"{name}.xml" if in_graph else f"{name}_f32.xml")
             if not path.exists():
                 make_model(name, path, in_graph=in_graph)
-    for width, height in SIZES:
-        path = folder / f"{width}x{height}.mp4"
-        if not path.exists():
-            make_clip(path, width, height)
 
 
 def make_model(name: str, path: Path, *, in_graph: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 from pipeline import ClosedError, ConfigError, Pipeline
 from pipeline.backends.simulated import expected_output
+from pipeline.config import parse
 from pipeline.sources.synthetic import synthetic_frame
 
 pytestmark = pytest.mark.usefixtures("no_leak")
@@ -171,3 +173,25 @@ async def test_a_batch_is_filled_by_several_cameras_within_a_bound() -> None:
     assert len(together) < len(waited) * 0.75  # most runs had several frames
     # Never is a batch waited for until it is full: at 140 frames a second that takes 28 ms.
     assert float(np.median(waited)) < 60e6
+
+
+def test_a_camera_differs_from_the_common_preprocess_in_what_it_sets() -> None:
+    config = parse(
+        {
+            "model": simulated()["model"],
+            "preprocess": {"color": "bgr", "pad": 9, "mean": [3]},
+            "cameras": {
+                "door": {"uri": "synthetic:", "preprocess": {"resize": "crop"}},
+                "yard": {"uri": "synthetic:"},
+            },
+        },
+        Path.cwd(),
+    )
+    own = config.preprocess_of(config.cameras["door"])
+    assert (own.resize, own.color, own.pad, own.mean) == ("crop", "bgr", 9, (3.0,))
+    assert config.preprocess_of(config.cameras["yard"]) == config.preprocess
+    cameras = {"door": {"uri": "synthetic:", "preprocess": {"mean": [1]}}}
+    with pytest.raises(
+        ConfigError, match=r"^cameras\.door\.preprocess\.mean: belongs to the model"
+    ):
+        parse({"model": simulated()["model"], "cameras": cameras}, Path.cwd())

@@ -297,6 +297,22 @@ async def test_at_any_point_of_opening(stop: Stop, number: int) -> None:
     check(pipe)
 
 
+@pytest.mark.parametrize("number", range(6))
+async def test_who_is_stopped_while_it_opens_gets_no_results(stop: Stop, number: int) -> None:
+    pipe = Pipeline(config())
+
+    async def program() -> int:
+        async with pipe:
+            return len([result.sequence async for result in pipe])
+
+    running = in_background(program())
+    for _ in range(2**number):
+        await asyncio.sleep(0)
+    await stop(pipe)
+    assert await ended(running) is None
+    check(pipe)
+
+
 async def test_while_the_model_is_being_loaded(
     stop: Stop, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:

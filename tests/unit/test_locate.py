@@ -81,6 +81,7 @@ def test_what_is_wrong_with_a_package_file_is_said(text: str, reason: str) -> No
 def test_packages_of_the_demo_are_named_by_its_extra(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setattr(sys, "path", [])
     with pytest.raises(ConfigError) as caught:
         resolve(f"package://{name}/x", BASE)
