@@ -85,7 +85,7 @@ def live(folder: Path, seconds: float, rate: float) -> dict[str, float]:
         "model": {
             "path": str(folder / "det.xml"),
             "options": {"inference_precision": "f32"},
-            "contexts": 1 if rate == RATE else 2,
+            "contexts": 1,
         },
         "preprocess": {"resize": "stretch"},
         "postprocess": {"kind": "raw"},
