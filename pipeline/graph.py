@@ -7,7 +7,7 @@ from typing import Literal
 
 from pipeline.channel import Overflow
 from pipeline.settings import Config
-from pipeline.sources import SourceSettings, kind_of, overflow_of
+from pipeline.sources import SourceSettings, kind_of, overflow_of, queue_of
 from pipeline.sources.synthetic import synthetic_settings
 
 __all__ = [
@@ -121,18 +121,20 @@ def camera_wiring(
     if live is None:
         paced = kind == "synthetic" and synthetic_settings(source).fps is not None
         live = supervised or paced
+    overflow = overflow_of(source, live)
+    queue = queue_of(source, overflow)
     return CameraWiring(
         name,
         supervised,
         live or source.realtime,
         (source.at_start or ("wait" if kind == "stream" else "fail")) == "wait",
-        overflow_of(source, live),
-        source.queue,
-        _frame_buffers(config, source),
+        overflow,
+        queue,
+        _frame_buffers(config, queue),
     )
 
 
-def _frame_buffers(config: Config, source: SourceSettings) -> int:
+def _frame_buffers(config: Config, queue: int) -> int:
     """One buffer for each place that a frame can be at.
 
     Captured and waiting, in each slot, waiting for the program and in its hands, and waiting
@@ -143,7 +145,7 @@ def _frame_buffers(config: Config, source: SourceSettings) -> int:
         for sink in config.sinks
         if sink.kind in _NEEDS_IMAGE or config.postprocess.kind == "raw"
     )
-    return 1 + source.queue + ring_depth(config) + 1 + PROGRAM_QUEUE + 1 + in_sinks
+    return 1 + queue + ring_depth(config) + 1 + PROGRAM_QUEUE + 1 + in_sinks
 
 
 def _all_block(cameras: tuple[CameraWiring, ...]) -> bool:

@@ -40,7 +40,7 @@ def _source(config: Config) -> Iterator[tuple[str, str]]:
         pace = "at its own pace" if camera.paced else "as fast as it is taken"
         yield "  plays", f"{pace}, again and again" if source.loop else pace
         origin = "set" if source.overflow else f"default for a source that plays {pace}"
-        waiting = _count(source.queue, "frame")
+        waiting = _count(camera.queue, "frame")
         yield "  overflow", f"{camera.overflow} ({origin}), at most {waiting} waiting"
         yield "  frame buffers", _frame_buffers(camera, source)
         if camera.live:

@@ -17,7 +17,7 @@ from pipeline.sources.settings import SourceSettings
 if TYPE_CHECKING:
     from pipeline.clock import Clock
 
-__all__ = ["SourceSettings", "kind_of", "make_reader", "overflow_of"]
+__all__ = ["SourceSettings", "kind_of", "make_reader", "overflow_of", "queue_of"]
 
 Kind = Literal["camera", "file", "gstreamer", "images", "stream", "synthetic"]
 Overflow = Literal["block", "latest", "drop_newest"]
@@ -70,6 +70,14 @@ def overflow_of(settings: SourceSettings, live: bool) -> Overflow:
     return "latest" if live or settings.realtime else "block"
 
 
+def queue_of(settings: SourceSettings, overflow: Overflow) -> int:
+    """How many frames may wait: the number that is set, else what suits the policy."""
+    if settings.queue is not None:
+        return settings.queue
+    return _BLOCK_QUEUE if overflow == "block" else 1
+
+
+_BLOCK_QUEUE = 4
 _NEED_HOST = ("rtsp", "rtsps", "http", "https", "rtmp", "rtmps")
 _SCHEMES = (*_NEED_HOST, "srt", "udp", "tcp", "rtp")
 

@@ -70,7 +70,13 @@ class SourceSettings(BaseModel):
         "nothing, latest replaces the waiting frame by the newest, drop_newest drops the new "
         "one. By default block for files, latest for cameras, streams and realtime files.",
     )
-    queue: int = Field(default=1, ge=1, le=64, description="Number of frames that may wait.")
+    queue: int | None = Field(
+        default=None,
+        ge=1,
+        le=64,
+        description="Number of frames that may wait. By default 4 where nothing is lost (block), "
+        "so that no part waits for another one's hiccups, and else 1, as frames age.",
+    )
     width: int | None = Field(
         default=None, ge=1, le=16384, description="Width in pixels asked of a camera or synthetic."
     )
