@@ -86,7 +86,7 @@ class Dispatch(Stage):
     async def _submit(self, item: InFlight, frame: Frame) -> None:
         """Have the frame written, those that follow it soon in a batch, and the run started."""
         try:
-            feed = self._place(item, frame)
+            drawn = self._place(item, frame)
             if item.batch > 1:
                 await self._fill(item)
             await self._in_flight.put(item)
@@ -94,7 +94,8 @@ class Dispatch(Stage):
             item.drop("failed" if isinstance(error, PipelineError) else "cancelled")
             raise
         # Where age counts, the next frame is not chosen before there is somebody to write it.
-        if feed.max_age_ns is not None or (self.newest and self._engine.contexts > 1):
+        aged = self._feeds[frame.camera].max_age_ns is not None
+        if not drawn and (aged or (self.newest and self._engine.contexts > 1)):
             await self._call(_reached)
 
     async def _fill(self, item: InFlight) -> None:
@@ -108,17 +109,20 @@ class Dispatch(Stage):
                 return  # a part of a batch is better than waiting
             self._place(item, frame)
 
-    def _place(self, item: InFlight, frame: Frame) -> Feed:
-        """Have the frame written to the next place in the slot; the last one starts the run."""
+    def _place(self, item: InFlight, frame: Frame) -> bool:
+        """Have the frame written to the next place in the slot; the last one starts the run.
+
+        Whether the run's own thread does it, so that the stage's has nothing to do.
+        """
         index, feed = len(item.placed), self._feeds[frame.camera]
         item.placed.append(Placed(frame, feed))
         # One context that is at work already had better not be kept from it by drawing.
         idle = self.newest or self._engine.contexts > 1
         if item.batch == 1 and idle and self._placer.draw(item):
-            return feed
+            return True
         frame.retain()
         self._send(item, index, index + 1 == item.batch)
-        return feed
+        return False
 
     def _send(self, item: InFlight, index: int | None, last: bool) -> None:
         assert self._worker is not None, "the stage is not open"
