@@ -13,8 +13,7 @@ namespace {
                                   py::str(given.attr("shape")).cast<std::string>());
 }
 
-// Rows may be apart, values within a row may not.
-// Of one channel without an axis for it.
+// Rows may be apart, values within a row may not. One channel has no axis of its own.
 bool has_dense_rows(const py::array& array, py::ssize_t channels) {
     if (!array.dtype().equal(py::dtype::of<std::uint8_t>()) || array.ndim() != (channels == 1 ? 2 : 3)) {
         return false;

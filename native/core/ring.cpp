@@ -202,14 +202,12 @@ void Ring::bind(Slot& slot, Direction direction, std::span<const UserArray> arra
 
 std::vector<Route> Ring::submit(SlotId id, std::span<const UserArray> inputs,
                                 std::span<const UserArray> outputs) {
-    std::vector<Route> routes;
-    routes.reserve(executor_->specs(Direction::input).size() + executor_->specs(Direction::output).size());
     std::unique_lock lock(mutex_);
     Slot& slot = checked(id);
     expect(slot, SlotState::filling, "run");
     check_arrays(slot, Direction::input, inputs);
     check_arrays(slot, Direction::output, outputs);
-    begin(slot, inputs, outputs, routes);
+    std::vector<Route> routes = begin(slot, inputs, outputs);
     lock.unlock();
     // The slot is ours until the command is posted: nobody else touches a submitted one.
     for (const auto& array : inputs) {
@@ -225,15 +223,17 @@ std::vector<Route> Ring::submit(SlotId id, std::span<const UserArray> inputs,
 }
 
 // filling -> submitted, on these blocks. Called with the lock held.
-void Ring::begin(Slot& slot, std::span<const UserArray> inputs, std::span<const UserArray> outputs,
-                 std::vector<Route>& routes) {
+std::vector<Route> Ring::begin(Slot& slot, std::span<const UserArray> inputs,
+                               std::span<const UserArray> outputs) {
+    std::vector<Route> routes;
+    routes.reserve(slot.inputs.size() + slot.outputs.size());
     std::fill(slot.output_bound.begin(), slot.output_bound.end(), false);
     bind(slot, Direction::input, inputs, routes);
     bind(slot, Direction::output, outputs, routes);
-    slot.drawing = {};
     slot.state = SlotState::submitted;
     slot.error.reset();
     slot.keep_alive = shared_from_this();
+    return routes;
 }
 
 void Ring::finish(Slot& slot, std::optional<Error> error, RunTimes times) noexcept {

@@ -159,8 +159,8 @@ private:
     [[nodiscard]] Canvas canvas(Slot& slot, const Drawing& drawing) const;
     bool begin_drawing(const Slot& slot) noexcept;
     void end_drawing() noexcept;
-    void begin(Slot& slot, std::span<const UserArray> inputs, std::span<const UserArray> outputs,
-               std::vector<Route>& routes);
+    std::vector<Route> begin(Slot& slot, std::span<const UserArray> inputs,
+                             std::span<const UserArray> outputs);
     void bind(Slot& slot, Direction direction, std::span<const UserArray> arrays, std::vector<Route>& routes);
     void finish(Slot& slot, std::optional<Error> error, RunTimes times) noexcept;
     void settle(Slot& slot, std::vector<BlockRef>& garbage) noexcept;

@@ -51,13 +51,11 @@ void Ring::Slot::draw() const {
 }
 
 void Ring::submit(SlotId id, Drawing drawing) {
-    std::vector<Route> routes;
-    routes.reserve(executor_->specs(Direction::input).size() + executor_->specs(Direction::output).size());
     std::unique_lock lock(mutex_);
     Slot& slot = checked(id);
     expect(slot, SlotState::filling, "run");
     slot.input = canvas(slot, drawing);
-    begin(slot, {}, {}, routes);
+    begin(slot, {}, {});
     slot.drawing = std::move(drawing);
     lock.unlock();
     executor_->queue(slot.context)->post(slot);
