@@ -1,0 +1,64 @@
+"""What the tests of several kinds of sources share: a film, and both ways to read one."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import cv2
+import numpy as np
+import pytest
+
+from pipeline.frame import Image
+
+if TYPE_CHECKING:
+    from tests.unit.playing import CLIP
+else:
+    pytest.register_assert_rewrite("playing")
+    from playing import CLIP
+
+
+def index_first(path: str) -> bytes:
+    """The same MP4 with its index before its data, so that a cut one can still be opened."""
+    data = Path(path).read_bytes()
+    boxes: list[tuple[bytes, bytes]] = []
+    at = 0
+    while at < len(data):
+        length, kind = struct.unpack_from(">I4s", data, at)
+        boxes.append((kind, data[at : at + length]))
+        at += length
+    (moov,) = (bytearray(body) for kind, body in boxes if kind == b"moov")
+    table = moov.index(b"stco") + 8
+    (count,) = struct.unpack_from(">I", moov, table)
+    for entry in range(table + 4, table + 4 + 4 * count, 4):
+        (offset,) = struct.unpack_from(">I", moov, entry)
+        struct.pack_into(">I", moov, entry, offset + len(moov))
+    others = [body for kind, body in boxes if kind != b"moov"]
+    return others[0] + bytes(moov) + b"".join(others[1:])
+
+
+@pytest.fixture(scope="module")
+def streamable() -> bytes:
+    return index_first(CLIP)
+
+
+@pytest.fixture(scope="module")
+def decoded() -> list[Image]:
+    capture = cv2.VideoCapture(CLIP)
+    frames: list[Image] = []
+    while True:
+        ok, image = capture.read()
+        if not ok:
+            return frames
+        frames.append(np.asarray(image, np.uint8))
+
+
+@pytest.fixture(params=["pyav", "opencv"])
+def either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Files are read by PyAV as planes where they can be, else by OpenCV as BGR."""
+    if request.param == "opencv":
+        monkeypatch.setattr("pipeline.sources.file._movie", lambda *_: None)
+    else:
+        monkeypatch.setattr("pipeline.sources.pictures.LEAST_PIXELS", 0)
+    return str(request.param)
