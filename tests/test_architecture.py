@@ -20,7 +20,7 @@ PACKAGE = ROOT / "pipeline"
 # what FELLOWS allows.
 FLOORS = (
     ("errors", "clock", "locate", "opening", "backoff", "events", "colour", "choice"),
-    ("_native", "frame", "results", "conversion", "worker", "videoio"),
+    ("_native", "frame", "results", "conversion", "worker"),
     ("ring", "contracts", "drawing", "opencv_drawing"),
     ("sources", "preprocess", "backends", "postprocess", "sinks"),
     ("channel", "selector", "stats", "lag", "stages"),
@@ -65,6 +65,7 @@ SHARED = {
         "web",
         "link",
         "knock",
+        "videoio",
     },
     "sinks": {"encoder", "settings", "target"},
     "postprocess": {"settings"},

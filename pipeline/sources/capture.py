@@ -14,7 +14,7 @@ from pipeline.clock import Clock
 from pipeline.errors import FormatChangedError, SourceError
 from pipeline.frame import FrameFormat, Image
 from pipeline.sources.reader import CaptureReader
-from pipeline.videoio import error_line, mute_ffmpeg, quiet_opencv, unmute_ffmpeg
+from pipeline.sources.videoio import error_line, mute_ffmpeg, quiet_opencv, unmute_ffmpeg
 
 __all__ = ["Capture", "LiveCaptureReader", "deliver"]
 

@@ -122,7 +122,7 @@ class FileReader(CaptureReader["Capture | Movie"]):
         import cv2
 
         from pipeline.sources.capture import Capture
-        from pipeline.videoio import ffmpeg_backend
+        from pipeline.sources.videoio import ffmpeg_backend
 
         try:
             capture = Capture(path, ffmpeg_backend(), self._where)

@@ -16,7 +16,7 @@ from pipeline.locate import redact
 from pipeline.sources.capture import deliver
 from pipeline.sources.pace import DEFAULT_FPS, Pace
 from pipeline.sources.settings import SourceSettings
-from pipeline.videoio import error_line, quiet_opencv
+from pipeline.sources.videoio import error_line, quiet_opencv
 
 __all__ = ["ENDINGS", "ImagesReader", "natural_key"]
 

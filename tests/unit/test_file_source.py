@@ -162,7 +162,7 @@ def test_deliver_copies_what_was_decoded_elsewhere() -> None:
 
 
 def test_log_levels_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    from pipeline import videoio
+    from pipeline.sources import videoio
 
     monkeypatch.setattr("pipeline.sources.file._movie", lambda *_: None)
     before = cv2.utils.logging.getLogLevel()

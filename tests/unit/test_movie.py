@@ -19,7 +19,7 @@ from pipeline.sources.capture import Capture
 from pipeline.sources.file import FileReader
 from pipeline.sources.movie import Movie, open_movie
 from pipeline.sources.synthetic import synthetic_frame
-from pipeline.videoio import ffmpeg_backend
+from pipeline.sources.videoio import ffmpeg_backend
 
 pytestmark = pytest.mark.usefixtures("small_planes")
 

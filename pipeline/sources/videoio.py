@@ -1,7 +1,7 @@
-"""What sources and sinks share about OpenCV's video input and output: keeping it quiet.
+"""What the readers share about OpenCV's video input: keeping it quiet.
 
 FFmpeg and OpenCV print to standard error by themselves. What matters of it reaches the user
-as an error of this package, so FFmpeg is silent while a capture or writer of this package is
+as an error of this package, so FFmpeg is silent while a capture of this package is
 open and OpenCV's logger while one is being opened. Both levels are set in the process, never
 through the environment, and put back afterwards.
 """
