@@ -55,6 +55,11 @@ async def test_a_depth_that_makes_no_sense_is_refused(executor: Executor, depth:
         await executor.ring(depth)
 
 
+async def test_a_depth_that_is_no_number_is_refused(executor: Executor) -> None:
+    with pytest.raises(ConfigError, match="depth: 'auto' is not a whole number"):
+        await executor.ring("auto")  # type: ignore[arg-type]
+
+
 async def test_too_little_memory_is_an_error_that_leaves_nothing_behind(case: EngineCase) -> None:
     async with case.open(contexts=1) as probe:
         specs = [*probe.inputs, *probe.outputs]
