@@ -1,0 +1,56 @@
+"""GStreamer as tutorials have it: scale, convert, pull a picture from appsink, infer.
+
+Scaling comes first, which is the cheaper order. Elements have their defaults, but the sink does
+not wait for a picture's time. The model's float32 input is made of the picture's bytes with NumPy.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import openvino
+
+if TYPE_CHECKING:
+    from tests.benchmarks.peers.common import Job
+
+__all__ = ["run"]
+
+_PIPELINE = (
+    'filesrc location="{clip}" ! qtdemux ! h264parse ! avdec_h264 ! videoconvert ! videoscale '
+    "! video/x-raw,format=RGB,width={side},height={side} "
+    "! appsink name=pictures sync=false max-buffers=4"
+)
+
+
+def run(job: Job) -> None:
+    """Pull, prepare, infer and postprocess on this thread; GStreamer decodes on its own."""
+    properties = job.properties(PERFORMANCE_HINT=job.option("hint", "LATENCY"))
+    compiled = openvino.Core().compile_model(job.model(in_graph=False), "CPU", properties)
+    request = compiled.create_infer_request()
+    names = [port.any_name for port in compiled.outputs]
+    for picture in _pictures(job):
+        rgb = picture.reshape(job.side, job.side, 3)
+        request.infer([(rgb.astype(np.float32) / 255).transpose(2, 0, 1)[None]])
+        job.finish({name: request.get_tensor(name).data for name in names})
+
+
+def _pictures(job: Job) -> Any:
+    """Each picture's bytes, valid until the next one is asked for."""
+    gi = importlib.import_module("gi")
+    gi.require_version("Gst", "1.0")
+    gi.require_version("GstApp", "1.0")
+    gst = importlib.import_module("gi.repository.Gst")
+    importlib.import_module("gi.repository.GstApp")  # gives appsink its methods
+    gst.init(None)
+    pipeline = gst.parse_launch(_PIPELINE.format(clip=job.clip, side=job.side))
+    sink = pipeline.get_by_name("pictures")
+    pipeline.set_state(gst.State.PLAYING)
+    while (sample := sink.pull_sample()) is not None:
+        buffer = sample.get_buffer()
+        good, mapped = buffer.map(gst.MapFlags.READ)
+        assert good
+        yield np.frombuffer(mapped.data, np.uint8)
+        buffer.unmap(mapped)
+    pipeline.set_state(gst.State.NULL)
