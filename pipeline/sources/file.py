@@ -112,8 +112,9 @@ class FileReader(CaptureReader["Capture | Movie"]):
     def _open_capture(self) -> Capture | Movie:
         # Absolute, as FFmpeg takes "name:rest" for a protocol.
         path = os.path.abspath(self._path)
-        # A thread for each core, as OpenCV has it, but at a cut they would cost the last pictures.
-        threads = 1 if self._container.cut else len(os.sched_getaffinity(0))
+        # A thread for each core and one that waits to hand its picture over. At a cut they would
+        # cost the last pictures.
+        threads = 1 if self._container.cut else len(os.sched_getaffinity(0)) + 1
         movie = _movie(path, self._where, threads) if self._planes else None
         return movie or self._open_with_opencv(path)
 
