@@ -123,7 +123,7 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
         "--jsonl", metavar="FILE", help="write results to FILE, too, one JSON object a line"
     )
     parser.add_argument(
-        "--summary", metavar="FILE", help="write the figures of the run to FILE as JSON"
+        "--summary", metavar="FILE", help="write the figures of the run to FILE (-: stdout) as JSON"
     )
 
     parser.add_argument(
@@ -144,7 +144,11 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_bench_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", metavar="FILE", help="write the figures to FILE as JSON")
+    parser.add_argument(
+        "--json",
+        metavar="FILE",
+        help="write the figures to FILE as JSON; with -, to standard output in place of the table",
+    )
     parser.add_argument(
         "--seconds",
         type=_amount,

@@ -122,6 +122,8 @@ def _run(arguments: Arguments) -> int:
         from pipeline.config import load
 
         extra = []
+        if arguments.jsonl == "-":
+            raise ConfigError("--jsonl -: needed a file; a sink of kind console prints results")
         if arguments.jsonl is not None:
             path = os.path.abspath(os.path.expanduser(arguments.jsonl))
             extra.append({"kind": "jsonl", "path": path})

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import shutil
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
@@ -181,7 +182,12 @@ class StatusLine:
 
 
 def ensure_writable(path: str, option: str) -> str:
-    """The absolute path, with its folders made; SinkError when nothing can be written there."""
+    """The absolute path, with its folders made; SinkError when nothing can be written there.
+
+    ``-`` is standard output, where ``write_json`` writes to it.
+    """
+    if path == "-":
+        return path
     target = Path(os.path.abspath(os.path.expanduser(path)))
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -199,10 +205,14 @@ def ensure_writable(path: str, option: str) -> str:
 
 
 def write_json(path: str, data: Any, option: str) -> None:
-    """Write ``data`` as JSON; SinkError naming the option when it cannot be."""
+    """Write ``data`` as JSON; SinkError naming the option when it cannot be. ``-``: stdout."""
     text = json.dumps(data, indent=2, allow_nan=False) + "\n"
     try:
-        Path(path).write_text(text, encoding="utf-8")
+        if path == "-":
+            sys.stdout.write(text)
+            sys.stdout.flush()
+        else:
+            Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
         raise SinkError(f"{option} {path}: cannot be written: {_reason(error)}") from None
 

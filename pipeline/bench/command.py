@@ -53,9 +53,9 @@ async def _until_stopped(
 
 
 def publish(report: Report, config: Config, json_path: str | None, *, quiet: bool) -> None:
-    """Write the JSON file, and the table to standard output. SinkError."""
+    """Write the JSON, and the table where it does not go to standard output itself. SinkError."""
     judged = verdict(report, config)
-    if not quiet:
+    if not quiet and json_path != "-":
         sys.stdout.write(f"{table(report, judged)}\n")
         sys.stdout.flush()
     if json_path is not None:

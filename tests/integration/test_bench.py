@@ -287,6 +287,14 @@ def test_quiet_prints_nothing(run: Callable[..., Any], tmp_path: Path) -> None:
     assert json.loads((tmp_path / "b.json").read_text())["camera"] == "camera"
 
 
+def test_json_on_standard_output_is_in_place_of_the_table(
+    run: Callable[..., Any], tmp_path: Path
+) -> None:
+    done = run("--seconds", "0.01", "--json", "-")
+    assert set(json.loads(done.stdout)) >= KEYS
+    assert not (tmp_path / "-").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "text", "code", "said"),
     [

@@ -402,6 +402,14 @@ def test_closed_standard_streams_do_no_harm(tmp_path: Path, closed: str) -> None
 
 
 @needs_native
+def test_a_hyphen_is_standard_output_for_figures_only(run: Run, tmp_path: Path) -> None:
+    done = run("camera.yaml", "--frames", "3", "--summary", "-", config=SIMULATED)
+    assert json.loads(done.out)["results"] == 3
+    run("camera.yaml", "--jsonl", "-", config=SIMULATED).failed(2, "--jsonl -: needed a file")
+    assert not (tmp_path / "-").exists()
+
+
+@needs_native
 @pytest.mark.parametrize("name", ["camera.yaml", "link.yaml"])
 @pytest.mark.parametrize("option", ["--jsonl", "--summary"])
 def test_the_configuration_is_not_overwritten(
