@@ -198,6 +198,10 @@ def test_the_plan_tells_sizes_and_where_the_policy_comes_from(run: Run) -> None:
     assert "of 64x48 BGR, 9,216 bytes x " in ended.out
     ended = run("check", "camera.yaml", "--set", "source.overflow=latest", config=config)
     assert "latest (set)" in ended.out
+    ended = run("check", str(ROOT / "configs" / "file.yaml"))
+    assert "planes where its pictures are 4:2:0, 1.5 bytes a pixel, else BGR" in ended.out
+    ended = run("check", str(ROOT / "configs" / "demo.yaml"))  # its sink draws on every image
+    assert "BGR, each of the source's own size, 3 bytes a pixel" in ended.out
 
 
 def test_schema_is_json(run: Run) -> None:
