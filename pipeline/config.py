@@ -126,7 +126,10 @@ def _check_options(config: Config, document: Document) -> list[Problem]:
     try:
         _strictly(model, settings.options)
     except ValidationError as error:
-        found += problems.from_validation(error, model, settings.options, document.written, above)
+        unknown = f"engine {settings.engine} has no such option"
+        found += problems.from_validation(
+            error, model, settings.options, document.written, above, unknown
+        )
     return found
 
 

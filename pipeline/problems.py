@@ -22,6 +22,7 @@ _NEEDS = {
     "bool_type": "true or false",
     "dict_type": "a mapping (key: value)",
     "float_type": "a number",
+    "int_parsing": "a whole number",
     "int_type": "a whole number",
     "list_type": "a list",
     "model_type": "a mapping (key: value)",
@@ -90,11 +91,12 @@ def from_validation(
     data: Any,
     written: Mapping[Place, str],
     above: Place = (),
+    unknown: str = "unknown key",
 ) -> list[Problem]:
     """The problems that pydantic found in ``data``, the value at the path ``above``.
 
     ``written`` has the text of values as the user wrote them, so that nothing which came out
-    of the environment is shown.
+    of the environment is shown. ``unknown`` is what is said of a key that there is not.
     """
     grouped: dict[Place, list[ErrorDetails]] = {}
     for details in error.errors(include_url=False):
@@ -106,7 +108,7 @@ def from_validation(
         if group[0]["type"] == "extra_forbidden":
             guess = nearest(str(place[-1]), _known_keys(model, group[0]["loc"]))
             hint = f"; did you mean '{guess}'?" if guess else ""
-            problems.append(Problem(path, f"unknown key{hint}"))
+            problems.append(Problem(path, f"{unknown}{hint}"))
             meant |= {(*path[:-1], guess)} if guess else set()
         else:
             given = _given(_value(group[0]), written.get(path))

@@ -19,7 +19,7 @@ PACKAGE = ROOT / "pipeline"
 # From the ground up. A module may import from floors below its own, and within its floor only
 # what FELLOWS allows.
 FLOORS = (
-    ("errors", "clock", "locate", "opening", "backoff", "events", "colour", "choice"),
+    ("errors", "clock", "locate", "opening", "backoff", "events", "colour", "choice", "problems"),
     ("_native", "frame", "results", "conversion", "worker"),
     ("ring", "contracts", "drawing", "opencv_drawing"),
     ("sources", "preprocess", "backends", "postprocess", "sinks"),
@@ -28,7 +28,7 @@ FLOORS = (
     ("assembly",),
     ("cameras", "tuning"),
     ("runner",),
-    ("problems", "yamlfile", "config", "plan"),
+    ("yamlfile", "config", "plan"),
     ("pipeline",),
     ("logs", "notify", "health", "service"),
     ("arguments", "signals", "report", "terminal", "bench", "cli"),
@@ -46,8 +46,8 @@ FELLOWS: dict[str, set[str]] = {
     "lag": {"stats"},
     "stages": {"channel", "selector", "stats"},
     "service": {"health", "notify"},
-    "config": {"problems", "yamlfile"},
-    "yamlfile": {"problems"},
+    "config": {"yamlfile"},
+    "problems": {"errors", "locate"},
     "cli": {"arguments", "signals", "report", "terminal", "bench"},
     "bench": {"report", "signals"},
 }

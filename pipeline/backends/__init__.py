@@ -63,16 +63,27 @@ def options_model(engine: str) -> type[BaseModel]:
 
 def validated_options(engine: str, options: dict[str, Any]) -> Any:
     """Options as the engine's own settings. ConfigError naming the option."""
-    return validated(options_model(engine), options, ("options",))
+    unknown = f"engine {engine} has no such option"
+    return validated(options_model(engine), options, ("options",), unknown)
 
 
-def validated(model: type[_Model], data: dict[str, Any], above: tuple[str, ...] = ()) -> _Model:
-    """``data`` as ``model``. ConfigError naming the first wrong value, behind ``above``."""
+def validated(
+    model: type[_Model],
+    data: dict[str, Any],
+    above: tuple[str, ...] = (),
+    unknown: str = "unknown key",
+) -> _Model:
+    """``data`` as ``model``. ConfigError naming each wrong value, behind ``above``.
+
+    ``unknown`` is what it says of a key that there is not.
+    """
     from pydantic import ValidationError
+
+    from pipeline.problems import from_validation, raise_all
 
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in (*above, *first["loc"]))
-        raise ConfigError(f"{place}: {first['msg']}") from None
+        wrong = from_validation(error, model, data, {}, above, unknown)
+    # Outside, so that it does not come with what pydantic said.
+    return raise_all("", wrong, {})

@@ -225,7 +225,7 @@ def test_a_failed_run_costs_its_frames_only(setup: Setup, switch: str, reason: s
         ({"library": "libm.so.6"}, 4, ("libm.so.6: the library has no OH_NNDevice_",)),
         ({"library": None}, 4, ("NNRT is not installed", "model.library")),
         ({"path": None}, 2, ("model.path: missing",)),
-        ({"options": {"cahce_dir": "x"}}, 2, ("model.options.cahce_dir: unknown key",)),
+        ({"options": {"cahce_dir": "x"}}, 2, ("cahce_dir: engine nnrt has no such option",)),
         ({"options": {"performance": "warp"}}, 2, ("model.options.performance: ",)),
         ({"path": None, "options": {"cache_dir": "gone"}}, 4, ("gone: no such file",)),
         ({"options": {"outputs": [{"name": "a", "shape": [1, 1], "dtype": "text9"}]}}, 2,

@@ -226,7 +226,7 @@ async def test_openvino_chooses_among_contexts_and_threads(no_leak: None) -> Non
     [
         ({"contexts": "many"}, "model.contexts: needs a whole number or 'auto', got 'many'"),
         ({"aim": "speed"}, "model.aim: unknown aim 'speed'; known: latency, throughput"),
-        ({"options": {"threads": "auto"}}, "model.options.threads: unknown key"),
+        ({"options": {"threads": "auto"}}, "threads: engine simulated has no such option"),
         (
             {"engine": "openvino", "options": {"threads": "all"}},
             "model.options.threads: needs a whole number or 'auto', got 'all'",
