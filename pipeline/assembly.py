@@ -115,6 +115,7 @@ class Assembly:
         if any(sink.needs_image for sink in self.graph.sinks):
             source = source.model_copy(update={"pixels": "bgr"})
         channel: Channel[Frame] = Channel(camera.queue, camera.overflow, self._drop_frame)
+        limits = (self.max_frames, source.frames if arrays is None else None)
         reconnect = source.reconnect
         settings = CaptureSettings(
             name,
@@ -126,7 +127,7 @@ class Assembly:
             source.read_timeout_s,
             source.stale_after_s if camera.live else 0.0,
             source.max_fps,
-            self.max_frames,
+            min((limit for limit in limits if limit is not None), default=None),
             Backoff(reconnect.initial_s, reconnect.max_s, reconnect.jitter, reconnect.attempts),
         )
         loop = asyncio.get_running_loop()

@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
+import numpy as np
 import numpy.typing as npt
 
-from pipeline.errors import ClosedError, SlotStateError
+from pipeline.errors import BindingError, ClosedError, SlotStateError
 from pipeline.worker import call_in_thread
 
 if TYPE_CHECKING:
@@ -296,7 +297,7 @@ class Ring:
         inputs: Mapping[int, Array] | None,
         outputs: Mapping[int, Array] | None,
     ) -> asyncio.Future[RunReport]:
-        routes = handle.submit(dict(inputs) if inputs else None, dict(outputs) if outputs else None)
+        routes = handle.submit(_arrays("inputs", inputs), _arrays("outputs", outputs))
         future: asyncio.Future[RunReport] = self._loop.create_future()
         self._runs[handle.index, handle.generation] = _Run(handle, future, routes, outputs or {})
         return future
@@ -368,6 +369,16 @@ class Ring:
                 len(slots),
                 ", ".join(f"slot {i}: {slot.views}" for i, slot in enumerate(slots)),
             )
+
+
+def _arrays(name: str, given: Mapping[int, Array] | None) -> dict[int, Array] | None:
+    for index, array in (given or {}).items():
+        if not isinstance(index, int) or index < 0 or not isinstance(array, np.ndarray):
+            raise BindingError(
+                f"{name}: needed tensor indices and NumPy arrays, "
+                f"got {index!r} and {type(array).__name__}"
+            )
+    return dict(given) if given else None
 
 
 def _fail(future: asyncio.Future[Any], error: BaseException) -> None:

@@ -107,8 +107,10 @@ class Executor:
 
     async def _open_ring(self, depth: int) -> Ring:
         self._check_open()
-        if not isinstance(depth, int):
-            raise ConfigError(f"depth: {depth!r} is not a whole number")
+        if not isinstance(depth, int) or isinstance(depth, bool):
+            raise ConfigError(
+                f"depth: {depth!r} is not a whole number; auto is for the pipeline's ring.depth"
+            )
         if not 1 <= depth <= 1024:
             raise ConfigError(f"depth: {depth} is not between 1 and 1024")
 

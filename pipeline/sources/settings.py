@@ -94,7 +94,7 @@ class SourceSettings(BaseModel):
     frames: int | None = Field(
         default=None,
         ge=1,
-        description="Number of frames after which synthetic ends; never if not set.",
+        description="Number of frames after which it ends, even if it would go on.",
     )
     fourcc: str | None = Field(
         default=None,

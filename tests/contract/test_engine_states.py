@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import AllocationError, ConfigError, Executor, Ring, Slot, SlotStateError
+from pipeline import (
+    AllocationError,
+    BindingError,
+    ConfigError,
+    Executor,
+    Ring,
+    Slot,
+    SlotStateError,
+)
 
 if TYPE_CHECKING:
     from tests.contract.conformance import DEPTH, compute, data, fill
@@ -55,9 +63,18 @@ async def test_a_depth_that_makes_no_sense_is_refused(executor: Executor, depth:
         await executor.ring(depth)
 
 
-async def test_a_depth_that_is_no_number_is_refused(executor: Executor) -> None:
-    with pytest.raises(ConfigError, match="depth: 'auto' is not a whole number"):
-        await executor.ring("auto")  # type: ignore[arg-type]
+@pytest.mark.parametrize("depth", ["auto", True, 2.5])
+async def test_a_depth_that_is_no_number_is_refused(executor: Executor, depth: Any) -> None:
+    with pytest.raises(ConfigError, match=f"depth: {depth!r} is not a whole number"):
+        await executor.ring(depth)
+
+
+@pytest.mark.parametrize("outputs", [{"scores": None}, {-1: None}, {0: [1.0]}])
+async def test_what_is_no_array_for_a_tensor_is_refused(ring: Ring, outputs: Any) -> None:
+    async with ring.slot() as slot:
+        with pytest.raises(BindingError, match="outputs: needed tensor indices and NumPy arrays"):
+            slot.submit(outputs=outputs)
+        await slot.submit()
 
 
 async def test_too_little_memory_is_an_error_that_leaves_nothing_behind(case: EngineCase) -> None:

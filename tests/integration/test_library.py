@@ -99,6 +99,12 @@ async def test_from_yaml_with_the_real_model(tmp_path: Path) -> None:
     assert seen == 10
 
 
+async def test_any_source_ends_after_the_frames_that_it_is_set_to() -> None:
+    config = simulated(1) | {"source": {"uri": str(CLIP), "loop": True, "frames": 130}}
+    async with Pipeline(config) as pipeline:
+        assert [result.sequence async for result in pipeline] == list(range(130))
+
+
 async def test_a_result_is_borrowed_until_the_next_turn() -> None:
     async with Pipeline(simulated(3)) as pipeline:
         iterator = aiter(pipeline)
@@ -247,6 +253,27 @@ async def test_mistakes_in_calling_are_told() -> None:
         Pipeline(simulated(3)).run()
     with pytest.raises(ClosedError, match="not open"):
         aiter(Pipeline(simulated(3)))
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"contexts": 0}, "contexts: must be at least 1, got 0"),
+        ({"contexts": "many"}, "contexts: needs a whole number or 'auto', got 'many'"),
+        ({"aim": "fast"}, "aim: unknown aim 'fast'; known: latency, throughput"),
+        ({"contextz": 2}, "contextz: unknown key; did you mean 'contexts'?"),
+        (
+            {"options": {"latncy_ms": 1}},
+            "options.latncy_ms: engine simulated has no such option; did you mean 'latency_ms'?",
+        ),
+    ],
+)
+async def test_the_executor_says_what_is_wrong_as_a_configuration_does(
+    settings: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        await Executor.open(engine="simulated", **settings)
+    assert str(caught.value) == said
 
 
 async def test_the_executor_by_hand() -> None:
