@@ -8,6 +8,7 @@ import functools
 import itertools
 import threading
 import time
+import traceback
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -70,6 +71,9 @@ async def _measured(
         return EngineFigures(
             executor.engine, executor.device, alone.batch, preprocess, tuple(infer), postprocess
         )
+    except BaseException as error:
+        traceback.clear_frames(error.__traceback__)  # which hold arrays over the memory
+        raise
     finally:
         # What closing raises does not change what was measured, or why it was not.
         stuck, _ = await parts.close(_CLOSE_SECONDS)
