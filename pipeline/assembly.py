@@ -112,7 +112,7 @@ class Assembly:
         ``arrays`` are its frames, or read them, in place of what the settings name.
         """
         name, recorder = camera.name, self.recorder.camera(camera.name)
-        if any(sink.needs_image for sink in self.graph.sinks):
+        if self.graph.needs_images:
             source = source.model_copy(update={"pixels": "bgr"})
         channel: Channel[Frame] = Channel(camera.queue, camera.overflow, self._drop_frame)
         limits = (self.max_frames, source.frames if arrays is None else None)

@@ -65,6 +65,11 @@ class Graph:
     sinks: tuple[SinkWiring, ...]
 
     @property
+    def needs_images(self) -> bool:
+        """Whether a sink looks at every frame, so that all are kept as BGR."""
+        return any(sink.needs_image for sink in self.sinks)
+
+    @property
     def program_policy(self) -> Literal["block", "latest"]:
         """What happens when the program's own loop is slower than the results."""
         return "block" if _all_block(self.cameras) else "latest"

@@ -32,7 +32,6 @@ def describe(config: Config) -> str:
 
 def _source(config: Config) -> Iterator[tuple[str, str]]:
     graph = build(config)
-    images = any(sink.needs_image for sink in graph.sinks)
     for camera in graph.cameras:
         source = config.sources[camera.name]
         kind = kind_of(source)
@@ -44,7 +43,7 @@ def _source(config: Config) -> Iterator[tuple[str, str]]:
         origin = "set" if source.overflow else f"default for a source that plays {pace}"
         waiting = _count(camera.queue, "frame")
         yield "  overflow", f"{camera.overflow} ({origin}), at most {waiting} waiting"
-        yield "  frame buffers", _frame_buffers(camera, source, images)
+        yield "  frame buffers", _frame_buffers(camera, source, graph.needs_images)
         if camera.live:
             yield "  when lost", _supervision(source)
 
@@ -115,10 +114,9 @@ def _tensor_bytes(config: Config) -> tuple[int | None, int | None]:
     return inputs, sum(prod(each.shape) * np.dtype(each.dtype).itemsize for each in tensors)
 
 
-def _frame_buffers(camera: CameraWiring, source: SourceSettings, images: bool) -> str:
-    """``images``: a sink looks at every frame, which is then kept as BGR."""
+def _frame_buffers(camera: CameraWiring, source: SourceSettings, as_bgr: bool) -> str:
     count, kind = camera.buffers, kind_of(source)
-    if kind in ("file", "stream") and source.pixels == "auto" and not images:
+    if kind in ("file", "stream") and source.pixels == "auto" and not as_bgr:
         return (
             f"{count}, each of the source's own size: planes where its pictures are 4:2:0, "
             "1.5 bytes a pixel, else BGR, 3 bytes a pixel"
