@@ -114,7 +114,8 @@ def _check_source(config: Config) -> list[Problem]:
 
 
 def _check_options(config: Config, document: Document) -> list[Problem]:
-    from pipeline.backends import options_model  # an engine's module, when it is chosen
+    # An engine's module, when it is chosen.
+    from pipeline.backends import options_model, unknown_option
 
     settings = config.model
     above: problems.Place = ("model", "options")
@@ -126,7 +127,7 @@ def _check_options(config: Config, document: Document) -> list[Problem]:
     try:
         _strictly(model, settings.options)
     except ValidationError as error:
-        unknown = f"engine {settings.engine} has no such option"
+        unknown = unknown_option(settings.engine)
         found += problems.from_validation(
             error, model, settings.options, document.written, above, unknown
         )

@@ -15,7 +15,15 @@ if TYPE_CHECKING:
     from pipeline.backends.settings import ModelSettings
     from pipeline.backends.trials import Trials
 
-__all__ = ["ENGINES", "Backend", "backend", "options_model", "validated", "validated_options"]
+__all__ = [
+    "ENGINES",
+    "Backend",
+    "backend",
+    "options_model",
+    "unknown_option",
+    "validated",
+    "validated_options",
+]
 
 _Model = TypeVar("_Model", bound="BaseModel")
 
@@ -63,8 +71,12 @@ def options_model(engine: str) -> type[BaseModel]:
 
 def validated_options(engine: str, options: dict[str, Any]) -> Any:
     """Options as the engine's own settings. ConfigError naming the option."""
-    unknown = f"engine {engine} has no such option"
-    return validated(options_model(engine), options, ("options",), unknown)
+    return validated(options_model(engine), options, ("options",), unknown_option(engine))
+
+
+def unknown_option(engine: str) -> str:
+    """What is said of an option that the engine does not have."""
+    return f"engine {engine} has no such option"
 
 
 def validated(
