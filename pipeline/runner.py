@@ -333,9 +333,8 @@ class Runner:
         )
 
     def __aiter__(self: T) -> T:
-        if (
-            self._never_open and self._entered
-        ):  # stopped by another task before there was a first result
+        if self._never_open and self._entered:
+            # Stopped by another task before there was a first result.
             self._program = Channel(1, "block", lambda *_: None)
             self._program.close()
             return self

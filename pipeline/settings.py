@@ -99,9 +99,8 @@ class Config(BaseModel):
                 "one_source", "source: needed, or cameras, and not both of them"
             )
         for name, camera in self.cameras.items():
-            for key in {"mean", "scale"} & (
-                camera.preprocess.model_fields_set if camera.preprocess else set()
-            ):
+            own = camera.preprocess.model_fields_set if camera.preprocess else set()
+            if key := next((key for key in ("mean", "scale") if key in own), None):
                 raise PydanticCustomError(
                     "camera_mean",
                     "cameras.{name}.preprocess.{key}: belongs to the model, which all cameras "
