@@ -112,9 +112,8 @@ class FileReader(CaptureReader["Capture | Movie"]):
     def _open_capture(self) -> Capture | Movie:
         # Absolute, as FFmpeg takes "name:rest" for a protocol.
         path = os.path.abspath(self._path)
-        # A thread for each core and one that waits to hand its picture over. At a cut they would
-        # cost the last pictures.
-        threads = 1 if self._container.cut else len(os.sched_getaffinity(0)) + 1
+        # At a cut more of them would cost the last pictures.
+        threads = 1 if self._container.cut else _decoder_threads()
         movie = _movie(path, self._where, threads) if self._planes else None
         return movie or self._open_with_opencv(path)
 
@@ -187,6 +186,11 @@ class FileReader(CaptureReader["Capture | Movie"]):
         seconds = self._container.seconds or (self._declared / self._rate if self._rate else 0.0)
         played = (self._last_ns - self._first_ns) / 1e9 + (1 / self._rate if self._rate else 0.0)
         return played < seconds * (1 - _TOLERATED_SHARE)
+
+
+def _decoder_threads() -> int:
+    """One for each core, and one that waits to hand its picture over."""
+    return len(os.sched_getaffinity(0)) + 1
 
 
 def _movie(path: str, where: str, threads: int) -> Movie | None:
