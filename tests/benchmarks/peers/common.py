@@ -19,6 +19,7 @@ import resource
 import sys
 import time
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -123,6 +124,11 @@ class Job:
         """IR with a uint8 NHWC input and its preprocessing inside, or plain float32 NCHW."""
         return str(self._models / f"{self.model_name}{'' if in_graph else '_f32'}.xml")
 
+    @staticmethod
+    def beside(name: str) -> Any:
+        """A module beside the peer's, which several of them use."""
+        return _load(name)
+
     def option(self, name: str, default: str) -> str:
         """A setting of the peer: its own choice unless the command line has another."""
         self._used.add(name)
@@ -148,8 +154,19 @@ def _versions() -> dict[str, str]:
     return found
 
 
+def _load(name: str) -> ModuleType:
+    """A module beside this file, by its path, as packages of the same name must not be hidden."""
+    path = Path(__file__).with_name(f"{name}.py")
+    spec = importlib.util.spec_from_file_location(f"peer_{name}", path)
+    if spec is None or spec.loader is None:
+        raise SystemExit(f"no peer {name}")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def main() -> None:
-    """Load the peer by its path, run it, print."""
+    """Load the peer, run it, print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("peer")
     parser.add_argument("clip", type=Path, help="WIDTHxHEIGHT-FRAMES.mp4")
@@ -160,11 +177,7 @@ def main() -> None:
     folder = Path(__file__).resolve().parent
     # So that a peer's file does not stand before the package of the same name.
     sys.path[:] = [path for path in sys.path if Path(path or ".").resolve() != folder]
-    spec = importlib.util.spec_from_file_location(f"peer_{given.peer}", folder / f"{given.peer}.py")
-    if spec is None or spec.loader is None:
-        raise SystemExit(f"no peer {given.peer}")
-    peer = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(peer)
+    peer = _load(given.peer)
     options = dict(word.split("=", 1) for word in given.set)
     job = Job(given.clip, given.model, given.models, options)
     peer.run(job)

@@ -8,10 +8,8 @@ tensor of a request that is free; the outputs of that request are taken out firs
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
 import openvino
 
 if TYPE_CHECKING:
@@ -39,7 +37,14 @@ def run(job: Job) -> None:
     inputs = [request.get_input_tensor().data.reshape(-1) for request in requests]
     outputs = [{name: request.get_tensor(name).data for name in names} for request in requests]
     turn, started = 0, 0
-    for picture in _pictures(job):
+    description = _PIPELINE.format(
+        clip=job.clip,
+        decoders=job.option("decoders", "1" if job.height < 720 else "2"),
+        ahead=job.option("ahead", "4"),
+        scale=job.option("scale", "videoscale ! videoconvert"),
+        side=job.side,
+    )
+    for picture in job.beside("appsink").pictures(description):
         if started >= len(requests):
             requests[turn].wait()
             job.finish(outputs[turn])
@@ -51,31 +56,3 @@ def run(job: Job) -> None:
         requests[turn].wait()
         job.finish(outputs[turn])
         turn = (turn + 1) % len(requests)
-
-
-def _pictures(job: Job) -> Any:
-    """Each picture's bytes, valid until the next one is asked for."""
-    gi = importlib.import_module("gi")
-    gi.require_version("Gst", "1.0")
-    gi.require_version("GstApp", "1.0")
-    gst = importlib.import_module("gi.repository.Gst")
-    importlib.import_module("gi.repository.GstApp")  # gives appsink its methods
-    gst.init(None)
-    pipeline = gst.parse_launch(
-        _PIPELINE.format(
-            clip=job.clip,
-            decoders=job.option("decoders", "1" if job.height < 720 else "2"),
-            ahead=job.option("ahead", "4"),
-            scale=job.option("scale", "videoscale ! videoconvert"),
-            side=job.side,
-        )
-    )
-    sink = pipeline.get_by_name("pictures")
-    pipeline.set_state(gst.State.PLAYING)
-    while (sample := sink.pull_sample()) is not None:
-        buffer = sample.get_buffer()
-        good, mapped = buffer.map(gst.MapFlags.READ)
-        assert good
-        yield np.frombuffer(mapped.data, np.uint8)
-        buffer.unmap(mapped)
-    pipeline.set_state(gst.State.NULL)

@@ -6,8 +6,7 @@ not wait for a picture's time. The model's float32 input is made of the picture'
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import openvino
@@ -30,27 +29,8 @@ def run(job: Job) -> None:
     compiled = openvino.Core().compile_model(job.model(in_graph=False), "CPU", properties)
     request = compiled.create_infer_request()
     names = [port.any_name for port in compiled.outputs]
-    for picture in _pictures(job):
+    description = _PIPELINE.format(clip=job.clip, side=job.side)
+    for picture in job.beside("appsink").pictures(description):
         rgb = picture.reshape(job.side, job.side, 3)
         request.infer([(rgb.astype(np.float32) / 255).transpose(2, 0, 1)[None]])
         job.finish({name: request.get_tensor(name).data for name in names})
-
-
-def _pictures(job: Job) -> Any:
-    """Each picture's bytes, valid until the next one is asked for."""
-    gi = importlib.import_module("gi")
-    gi.require_version("Gst", "1.0")
-    gi.require_version("GstApp", "1.0")
-    gst = importlib.import_module("gi.repository.Gst")
-    importlib.import_module("gi.repository.GstApp")  # gives appsink its methods
-    gst.init(None)
-    pipeline = gst.parse_launch(_PIPELINE.format(clip=job.clip, side=job.side))
-    sink = pipeline.get_by_name("pictures")
-    pipeline.set_state(gst.State.PLAYING)
-    while (sample := sink.pull_sample()) is not None:
-        buffer = sample.get_buffer()
-        good, mapped = buffer.map(gst.MapFlags.READ)
-        assert good
-        yield np.frombuffer(mapped.data, np.uint8)
-        buffer.unmap(mapped)
-    pipeline.set_state(gst.State.NULL)

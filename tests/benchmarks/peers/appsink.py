@@ -1,0 +1,31 @@
+"""Pictures out of a GStreamer pipeline whose appsink is named ``pictures``."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["pictures"]
+
+
+def pictures(description: str) -> Iterator[npt.NDArray[np.uint8]]:
+    """Play it; each picture's bytes, valid until the next one is asked for."""
+    gi = importlib.import_module("gi")
+    gi.require_version("Gst", "1.0")
+    gi.require_version("GstApp", "1.0")
+    gst = importlib.import_module("gi.repository.Gst")
+    importlib.import_module("gi.repository.GstApp")  # gives appsink its methods
+    gst.init(None)
+    pipeline = gst.parse_launch(description)
+    sink = pipeline.get_by_name("pictures")
+    pipeline.set_state(gst.State.PLAYING)
+    while (sample := sink.pull_sample()) is not None:
+        buffer = sample.get_buffer()
+        good, mapped = buffer.map(gst.MapFlags.READ)
+        assert good
+        yield np.frombuffer(mapped.data, np.uint8)
+        buffer.unmap(mapped)
+    pipeline.set_state(gst.State.NULL)
