@@ -1,4 +1,4 @@
-"""What a process has open: its threads and descriptors, to be compared before and after."""
+"""What a process has: threads, descriptors and memory, to be compared before and after."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
-__all__ = ["resources"]
+__all__ = ["resident", "resources"]
 
 
 def resources() -> Counter[str]:
@@ -17,6 +17,11 @@ def resources() -> Counter[str]:
     found = Counter([*(f"thread {name}" for name in threads), *files])
     del found[""], found["thread "]
     return found
+
+
+def resident() -> int:
+    """Bytes of this process in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _list(folder: str) -> list[str]:

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
@@ -27,7 +25,6 @@ __all__ = [
     "all_accounted_for",
     "camera",
     "config",
-    "resident",
     "results",
     "running",
     "synthetic",
@@ -89,8 +86,3 @@ def results(pipe: Pipeline, name: str) -> int:
 def all_accounted_for(pipe: Pipeline) -> bool:
     stats = pipe.stats()
     return stats.frames == stats.results + sum(stats.dropped.values())
-
-
-def resident() -> int:
-    """Bytes of this process in memory."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

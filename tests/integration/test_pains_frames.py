@@ -17,28 +17,26 @@ if TYPE_CHECKING:
         all_accounted_for,
         camera,
         config,
-        resident,
         results,
         running,
         synthetic,
         times,
     )
     from tests.servers import MjpegServer, read_number
-    from tests.usage import resources
+    from tests.usage import resident, resources
 else:
     from complaints import (
         HANG,
         all_accounted_for,
         camera,
         config,
-        resident,
         results,
         running,
         synthetic,
         times,
     )
     from servers import MjpegServer, read_number
-    from usage import resources
+    from usage import resident, resources
 
 pytestmark = pytest.mark.usefixtures("no_leak")
 

@@ -19,9 +19,11 @@ from pipeline.report import table
 from pipeline.sources.synthetic import synthetic_frame
 
 if TYPE_CHECKING:
-    from tests.integration.complaints import HANG, Array, config, resident, synthetic
+    from tests.integration.complaints import HANG, Array, config, synthetic
+    from tests.usage import resident
 else:
-    from complaints import HANG, Array, config, resident, synthetic
+    from complaints import HANG, Array, config, synthetic
+    from usage import resident
 
 pytestmark = pytest.mark.usefixtures("no_leak")
 

@@ -12,7 +12,6 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import av
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
         read_number,
     )
     from tests.servers.picture import luma
+    from tests.usage import resident
     from tests.waiting import becomes
 else:
     from buffers import Buffer
@@ -50,6 +50,7 @@ else:
         read_number,
     )
     from servers.picture import luma
+    from usage import resident
     from waiting import becomes
 
 pytestmark = pytest.mark.usefixtures("small_planes")
@@ -364,7 +365,7 @@ def test_a_wrong_password_is_told_nowhere(
 
 
 def _resident_kib() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
+    return resident() // 1024
 
 
 def _held() -> tuple[int, int]:
@@ -384,12 +385,12 @@ def test_opening_again_and_again_leaves_nothing(
         for _ in range(5):
             cycle()
         gc.collect()
-        held, resident = _held(), _resident_kib()
+        held, before = _held(), _resident_kib()
         for _ in range(30):
             cycle()
         gc.collect()
         assert becomes(lambda: all(now <= then for now, then in zip(_held(), held, strict=True)))
-        assert _resident_kib() - resident < 8192
+        assert _resident_kib() - before < 8192
 
 
 @pytest.mark.parametrize(("kind", "transport"), EVERY_KIND)
@@ -406,18 +407,18 @@ def test_failing_again_and_again_leaves_nothing(
         for _ in range(20):
             cycle()
         gc.collect()
-        held, resident = _held(), _resident_kib()
+        held, before = _held(), _resident_kib()
         for _ in range(100):
             cycle()
         gc.collect()
         assert _held() == held
-        assert _resident_kib() - resident < 4096
+        assert _resident_kib() - before < 4096
 
 
 @pytest.mark.parametrize("kind", [pytest.param(RtspServer, marks=needs_gstreamer), MjpegServer])
 def test_reading_takes_no_more_and_more_memory(kind: Callable[..., Server]) -> None:
     with kind(fps=200.0, width=640, height=480) as server, playing(server.url) as player:
         player.numbers(200)
-        resident = _resident_kib()
+        before = _resident_kib()
         player.numbers(600)
-        assert _resident_kib() - resident < 4096
+        assert _resident_kib() - before < 4096

@@ -19,19 +19,19 @@ from pipeline import Pipeline
 
 if TYPE_CHECKING:
     from tests.servers import MjpegServer
+    from tests.usage import resident
 else:
     sys.path.insert(0, str(Path(__file__).parents[1]))
     from servers import MjpegServer
+    from usage import resident
 
 SAMPLES = 60
 
 
 def usage(pipeline: Pipeline) -> dict[str, int]:
     """Resident bytes, open descriptors, threads, and slots that nobody uses."""
-    with open("/proc/self/statm") as statm:
-        resident = int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return {
-        "resident": resident,
+        "resident": resident(),
         "descriptors": len(os.listdir("/proc/self/fd")),
         "threads": threading.active_count(),
         "results": pipeline.stats().results,
