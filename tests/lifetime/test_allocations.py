@@ -49,12 +49,12 @@ CLIP = {
     },
 }
 
-# Calls of the interpreter's allocators for each result: 226 objects and 15 other blocks where
-# every frame counts. See docs/allocations.md for how to find the lines that make them.
+# Calls of the interpreter's allocators for each result: 219 where every frame counts. See
+# docs/allocations.md for how to find the lines that make them.
 MOST_OBJECTS = 230
-# Calls given to threads: one reads a frame, one writes it to its slot and starts the run. Calls
-# that wake the loop: a frame was read, a run has ended, a slot that was waited for is free; fewer
-# where one wake serves several. Callbacks of the loop: 4.0 to 5.5, by how often there is a wait.
+# Calls given to threads: one reads a frame. Calls that wake the loop: a frame was read, a run has
+# ended, a slot that was waited for is free; fewer where one wake serves several. Callbacks of the
+# loop: 4.0 to 5.6, by how often there is a wait.
 MOST_HAND_OVERS = {"to_thread": 1.05, "to_loop": 2.2, "on_loop": 6.0, "timers": 0.05, "tasks": 0.0}
 
 
