@@ -38,8 +38,9 @@ _OPTIONS = {".mp4": _MP4, ".mov": _MP4, ".m4v": _MP4, ".mkv": _MATROSKA, ".webm"
 class Encoder:
     """One file of one size and rate; a key frame about each second, after which it is flushed.
 
-    ``codec`` is a four-character code or the name of an FFmpeg encoder. SinkError when there is
-    no such encoder, or the file's ending stands for no container that takes it.
+    ``codec`` is a four-character code or the name of an FFmpeg encoder. A file closed before its
+    first frame stays empty. SinkError when there is no such encoder, or the file's ending stands
+    for no container that takes it.
     """
 
     def __init__(self, path: str, codec: str, width: int, height: int, fps: float) -> None:
@@ -53,7 +54,8 @@ class Encoder:
             options = {"flush_packets": "1", **_OPTIONS.get(ending.lower(), {})}
             self._container = av.open(f"file:{path}", "w", options=options)
             self._stream = self._add_stream(self._container, name, fps)
-            self._container.start_encoding()
+            # The header comes with the first packet: FFmpeg 8.0 crashes where an MP4 has only that.
+            self._stream.codec_context.open()
         except (av.FFmpegError, ValueError) as error:
             self._abandon()
             raise SinkError(

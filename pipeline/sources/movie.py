@@ -11,7 +11,7 @@ import av
 
 from pipeline.errors import SourceError
 from pipeline.frame import FrameFormat, Image
-from pipeline.sources.pictures import PictureWriter, format_of
+from pipeline.sources.pictures import PictureWriter, format_of, open_container
 
 if TYPE_CHECKING:
     from av import Packet, VideoFrame, VideoStream
@@ -30,7 +30,7 @@ def open_movie(path: str, where: str, threads: int) -> Movie | None:
     more than one of ``threads`` the last pictures before a damaged end, one for each, are lost.
     """
     try:
-        container = av.open(path, metadata_errors="replace")
+        container = open_container(path)
     except (av.FFmpegError, ValueError):
         return None
     try:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import av
 import numpy as np
 from av.video.reformatter import ColorRange, VideoReformatter
 
@@ -15,9 +16,17 @@ from pipeline.frame import FrameFormat, Image
 
 if TYPE_CHECKING:
     from av import VideoCodecContext, VideoFrame
+    from av.container import InputContainer
     from av.video.plane import VideoPlane
 
-__all__ = ["Damage", "PictureWriter", "declared_format", "format_of", "strict_decoder"]
+__all__ = [
+    "Damage",
+    "PictureWriter",
+    "declared_format",
+    "format_of",
+    "open_container",
+    "strict_decoder",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -28,6 +37,18 @@ LEAST_PIXELS = 480 * 360
 _PLANAR = ("yuv420p", "yuvj420p", "nv12")
 # By FFmpeg's numbers (AVColorSpace); what is not told counts as BT.601, as with swscale.
 _MATRICES: dict[int, Matrix] = {1: "709", 2: "601", 5: "601", 6: "601"}
+
+
+# Titles and other texts need not be UTF-8. PyAV 19 always replaces what is not.
+_LENIENT: dict[str, Any] = (
+    {"metadata_errors": "replace"} if int(av.__version__.partition(".")[0]) < 19 else {}
+)
+
+
+def open_container(url: str, **options: Any) -> InputContainer:
+    """Open a file or a stream for reading, with the keywords of ``av.open``."""
+    container: InputContainer = av.open(url, **options, **_LENIENT)
+    return container
 
 
 def strict_decoder(context: VideoCodecContext) -> None:

@@ -22,6 +22,7 @@ from pipeline.sources.pictures import (
     PictureWriter,
     declared_format,
     format_of,
+    open_container,
     strict_decoder,
 )
 from pipeline.sources.settings import SourceSettings
@@ -149,11 +150,8 @@ class StreamReader:
         read = min(_SLICE_SECONDS, self._read_seconds) if self._is_rtsp else self._read_seconds
         began = time.monotonic()
         try:
-            self._container = av.open(
-                self._url,
-                options=options,
-                timeout=(self._open_seconds, read),
-                metadata_errors="replace",
+            self._container = open_container(
+                self._url, options=options, timeout=(self._open_seconds, read)
             )
             found = self._container.streams.best("video")
         except (av.FFmpegError, ValueError) as error:

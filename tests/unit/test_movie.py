@@ -36,6 +36,7 @@ def make(tmp_path: Path) -> Make:
         with av.open(path, "w") as file:
             stream = cast("av.VideoStream", file.add_stream(more.get("codec", "mpeg4"), rate=25))
             stream.width, stream.height = width, height
+            file.metadata["title"] = more.get("title", "")
             stream.pix_fmt = more.get("pixels", "yuv420p")
             stream.codec_context.max_b_frames = more.get("b_frames", 2)
             if "rotation" in more:
@@ -149,6 +150,16 @@ def test_a_sound_without_pictures_and_text_are_left_to_opencv(tmp_path: Path) ->
     text.write_text("some words\n" * 500)
     for path in (sound, text):
         assert open_movie(str(path), "clip", 1) is None
+
+
+def test_a_title_need_not_be_utf8(make: Make) -> None:
+    path = Path(make("clip.mkv", title="Q" * 8))
+    content = path.read_bytes()
+    assert content.count(b"Q" * 8) == 1
+    path.write_bytes(content.replace(b"Q" * 8, b"caf\xe9 \xff\xfeQ"))
+    movie = opened(str(path))
+    assert movie.frame_format()[:2] == (64, 48)
+    movie.close()
 
 
 def test_a_new_size_inside_a_file_is_told(tmp_path: Path) -> None:

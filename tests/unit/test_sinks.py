@@ -349,6 +349,18 @@ def test_video_without_codec_or_container(tmp_path: Path, name: str, codec: str)
         sink_of("video", tmp_path / name, codec=codec).open(STREAM)
 
 
+@pytest.mark.parametrize("ending", ["mp4", "mov", "m4v", "mkv", "avi", "webm", "ts"])
+@pytest.mark.parametrize("frames", [0, 1])
+def test_a_video_may_end_at_once(tmp_path: Path, ending: str, frames: int) -> None:
+    path = tmp_path / f"short.{ending}"
+    sink = sink_of("video", path, codec="vp80" if ending == "webm" else "mp4v")
+    sink.open(STREAM)
+    for sequence in range(frames):
+        sink.write(result(sequence, faces(), np.zeros((48, 64, 3), np.uint8)))
+    sink.close()
+    assert (path.stat().st_size > 0) == (frames > 0)
+
+
 def test_video_to_a_full_disk_is_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     sink = sink_of("video", tmp_path / "x.mp4")
     sink.open(STREAM)
