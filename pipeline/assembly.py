@@ -128,6 +128,7 @@ class Assembly:
             source.stale_after_s if camera.live else 0.0,
             source.max_fps,
             min((limit for limit in limits if limit is not None), default=None),
+            source.max_pixels,
             Backoff(reconnect.initial_s, reconnect.max_s, reconnect.jitter, reconnect.attempts),
         )
         loop = asyncio.get_running_loop()

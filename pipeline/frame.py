@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.errors import SourceError
+
 if TYPE_CHECKING:
     from pipeline.colour import Matrix
     from pipeline.conversion import BgrConverter
 
-__all__ = ["Frame", "FrameFormat", "FramePool", "Image"]
+__all__ = ["Frame", "FrameFormat", "FramePool", "Image", "check_size"]
 
 Image = npt.NDArray[np.uint8]
 
@@ -50,6 +52,17 @@ class FrameFormat(NamedTuple):
     def fits(self, other: FrameFormat) -> bool:
         """Whether frames of the other format lie in their buffers in the same way."""
         return self[:2] == other[:2] and self[4:] == other[4:]
+
+
+def check_size(width: int, height: int, max_pixels: int) -> None:
+    """Refuse an image by the size that it announces; SourceError naming the setting."""
+    if width < 1 or height < 1:
+        raise SourceError(f"the image says that it is {width}x{height}")
+    if width * height > max_pixels:
+        raise SourceError(
+            f"the image says that it is {width}x{height}, more than source.max_pixels "
+            f"({max_pixels}) allows"
+        )
 
 
 class Frame:

@@ -83,6 +83,13 @@ class SourceSettings(BaseModel):
     height: int | None = Field(
         default=None, ge=1, le=16384, description="Height in pixels asked of a camera or synthetic."
     )
+    max_pixels: int = Field(
+        default=64_000_000,
+        ge=1,
+        le=1_000_000_000,
+        description="Largest image that is accepted, width times height; a source that announces "
+        "more is refused before any memory is taken for it.",
+    )
     fps: float | None = Field(
         default=None,
         gt=0,

@@ -15,7 +15,7 @@ from pipeline.clock import Clock
 from pipeline.contracts import Reader
 from pipeline.errors import FormatChangedError, SourceError
 from pipeline.events import State
-from pipeline.frame import Frame, FrameFormat, FramePool
+from pipeline.frame import Frame, FrameFormat, FramePool, check_size
 from pipeline.stages.connection import Connection, Read, Taken
 from pipeline.stats import CameraRecorder
 
@@ -49,6 +49,7 @@ class CaptureSettings:
     stale_s: float = 0.0
     max_fps: float | None = None
     max_frames: int | None = None
+    max_pixels: int = 64_000_000
     backoff: Backoff = field(default_factory=Backoff)
 
 
@@ -171,6 +172,7 @@ class Capture:
 
     def _use(self, found: FrameFormat) -> None:
         """Make buffers for this format; frames of an older one end their way in their own."""
+        check_size(found.width, found.height, self._settings.max_pixels)
         if self._format is None or not found.fits(self._format):
             self._pool = FramePool(found, self._settings.buffers, self._on_free)
         self._format = found
