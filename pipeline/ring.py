@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import weakref
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
@@ -227,7 +228,12 @@ class Ring:
         # Frames that were drawn last: not freed while a thread may look at them.
         self._drawn: dict[int, Image] = {}
         self._closed = False
-        self._loop.add_reader(native.fileno(), self._on_ready)
+        # Weakly: a ring that its program dropped must not live for as long as the loop.
+        self._loop.add_reader(native.fileno(), _ready, weakref.ref(self))
+
+    def __del__(self) -> None:
+        if not self._closed and not self._loop.is_closed():
+            self._loop.remove_reader(self._native.fileno())
 
     @property
     def depth(self) -> int:
@@ -297,9 +303,10 @@ class Ring:
         inputs: Mapping[int, Array] | None,
         outputs: Mapping[int, Array] | None,
     ) -> asyncio.Future[RunReport]:
-        routes = handle.submit(_arrays("inputs", inputs), _arrays("outputs", outputs))
+        targets = _arrays("outputs", outputs)
+        routes = handle.submit(_arrays("inputs", inputs), targets)
         future: asyncio.Future[RunReport] = self._loop.create_future()
-        self._runs[handle.index, handle.generation] = _Run(handle, future, routes, outputs or {})
+        self._runs[handle.index, handle.generation] = _Run(handle, future, routes, targets or {})
         return future
 
     def _plan(self, handle: _native.Slot) -> PlannedRun:
@@ -369,6 +376,11 @@ class Ring:
                 len(slots),
                 ", ".join(f"slot {i}: {slot.views}" for i, slot in enumerate(slots)),
             )
+
+
+def _ready(reference: weakref.ref[Ring]) -> None:
+    if (ring := reference()) is not None:
+        ring._on_ready()
 
 
 def _arrays(name: str, given: Mapping[int, Array] | None) -> dict[int, Array] | None:

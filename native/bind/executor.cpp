@@ -1,5 +1,6 @@
 #include "core/executor.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -13,8 +14,10 @@ struct Lease {
     BlockRef block;
 };
 
+// Infinity and the like are longer than anybody waits.
 std::chrono::nanoseconds seconds(double value) {
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(value));
+    const double bounded = value > 0 ? std::min(value, 1e9) : 0;
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(bounded));
 }
 
 py::array allocate(Executor& executor, const std::string& direction_text, std::size_t index,
@@ -62,7 +65,7 @@ void bind_executor(py::module_& module) {
                  const py::gil_scoped_release release;
                  return std::make_shared<Executor>(std::move(engine), limits);
              }),
-             py::arg("engine"), py::kw_only(), py::arg("memory_limit") = std::size_t{1} << 30,
+             py::arg("engine").none(false), py::kw_only(), py::arg("memory_limit") = std::size_t{1} << 30,
              py::arg("busy_timeout") = 30.0)
         .def_property_readonly(
             "inputs",

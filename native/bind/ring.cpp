@@ -45,7 +45,8 @@ UserArray to_user_array(const Executor& executor, Direction direction, std::size
     // Driver memory with padded rows is not contiguous, yet what its own tensor is made of.
     const auto strides = spec.strides();
     const bool own_strides = static_cast<std::size_t>(array.ndim()) == strides.size() &&
-                             std::equal(strides.begin(), strides.end(), array.strides());
+                             std::equal(strides.begin(), strides.end(), array.strides()) &&
+                             std::equal(spec.shape.begin(), spec.shape.end(), array.shape());
     if (!contiguous && !own_strides) fail("the array must be C-contiguous; use numpy.ascontiguousarray");
     if (direction == Direction::output && !array.writeable()) fail("the array is read-only");
     return {index, static_cast<std::byte*>(const_cast<void*>(array.data())),
@@ -113,7 +114,8 @@ void bind_slot(py::module_& module) {
                std::size_t top, std::size_t left, std::optional<std::uint8_t> pad) {
                 slot.ring->submit(slot.id, Drawing{drawer, to_frame(*drawer, frame), top, left, pad});
             },
-            py::arg("drawer"), py::arg("frame"), py::arg("top"), py::arg("left"), py::arg("pad") = py::none())
+            py::arg("drawer").none(false), py::arg("frame"), py::arg("top"), py::arg("left"),
+            py::arg("pad") = py::none())
         .def("lease",
              [](SlotHandle& slot) {
                  const RunTimes times = slot.ring->lease(slot.id);
@@ -140,7 +142,7 @@ void bind_ring(py::module_& module) {
                  const py::gil_scoped_release release;
                  return Ring::create(std::move(executor), depth, probe);
              }),
-             py::arg("executor"), py::arg("depth"), py::arg("probe") = true)
+             py::arg("executor").none(false), py::arg("depth"), py::arg("probe") = true)
         .def_property_readonly("depth", &Ring::depth)
         .def("fileno", &Ring::fd)
         .def("try_acquire",
@@ -168,7 +170,7 @@ void bind_ring(py::module_& module) {
                  }
                  return result;
              })
-        .def("close", &Ring::close);
+        .def("close", &Ring::close, py::call_guard<py::gil_scoped_release>());
 }
 
 }  // namespace pipeline::bind

@@ -145,15 +145,24 @@ std::unique_ptr<Allocator::Block> Allocator::allocate(std::size_t bytes, Obtain 
     auto pending = std::make_shared<Pending>();
     auto task = [pending, queue = queue_, direction = direction_, index = index_, bytes, how,
                  buffer](EngineContext& context) {
-        const std::lock_guard lock(pending->mutex);
-        if (pending->abandoned) return;
+        // Not over the driver's call, which may hang: who gives up must be able to say so.
+        const auto abandoned = [&] {
+            const std::lock_guard lock(pending->mutex);
+            return pending->abandoned;
+        };
+        if (abandoned()) return;
         auto block = std::make_unique<Block>();
         block->driver = how(context, direction, index, bytes, buffer);
         block->direction = direction;
         block->index = index;
         block->queue = queue;
         queue->block_added();
-        pending->block = std::move(block);
+        const std::lock_guard lock(pending->mutex);
+        if (pending->abandoned) {
+            block.release()->execute(context);
+        } else {
+            pending->block = std::move(block);
+        }
     };
     try {
         queue_->call(std::move(task), limits_.timeout);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/process_end.hpp"
 
 namespace pipeline {
 namespace {
@@ -82,6 +83,7 @@ void ContextQueue::link(Command& command) noexcept {
 }
 
 void ContextQueue::post(Command& command) noexcept {
+    if (!in_own_process()) return;  // nobody would execute it, or ever free this memory
     {
         const std::lock_guard lock(mutex_);
         link(command);
@@ -100,6 +102,7 @@ bool ContextQueue::try_post(Command& command) noexcept {
 }
 
 void ContextQueue::call(std::function<void(EngineContext&)> task, std::chrono::nanoseconds timeout) {
+    check_process();
     auto command = std::make_unique<Call>(std::move(task));
     const auto outcome = command->outcome;
     if (!try_post(*command)) throw Error(Errc::closed, "executor: closed");
@@ -107,6 +110,15 @@ void ContextQueue::call(std::function<void(EngineContext&)> task, std::chrono::n
     if (!outcome->wait(timeout)) {
         throw Error(Errc::device, "executor: the context does not answer; it is busy or hangs in a run");
     }
+}
+
+ContextQueue::ContextQueue() noexcept : forks_(fork_count()) {}
+
+bool ContextQueue::in_own_process() const noexcept { return forks_ == fork_count(); }
+
+void ContextQueue::check_process() const {
+    if (in_own_process()) return;
+    throw Error(Errc::closed, "executor: opened before this process was forked; open one in it");
 }
 
 void ContextQueue::block_added() noexcept {
@@ -126,13 +138,19 @@ ContextThread::ContextThread(std::shared_ptr<Engine> engine, std::size_t index) 
     const auto opened = std::make_shared<Outcome>();
     // The thread owns all it touches, so that it can be left behind when the engine hangs.
     thread_ = std::thread([queue = queue_, engine = std::move(engine), index, opened]() mutable {
+        EngineThread thread;
         std::unique_ptr<EngineContext> context;
         opened->of([&] { context = engine->open_context(index); });
-        if (!context) return;
+        if (!context) {
+            engine.reset();
+            return;
+        }
         std::unique_lock lock(queue->mutex_);
         while (true) {
+            thread.rest();
             queue->changed_.wait(
                 lock, [&] { return queue->first_ != nullptr || (queue->closing_ && queue->blocks_ == 0); });
+            thread.work();
             Command* const command = queue->first_;
             if (command == nullptr) break;
             queue->first_ = command->next;
@@ -160,6 +178,7 @@ ContextThread::ContextThread(std::shared_ptr<Engine> engine, std::size_t index) 
 }
 
 void ContextThread::request_close() noexcept {
+    if (!queue_->in_own_process()) return;
     {
         const std::lock_guard lock(queue_->mutex_);
         queue_->closing_ = true;
@@ -169,7 +188,7 @@ void ContextThread::request_close() noexcept {
 
 bool ContextThread::join(std::chrono::steady_clock::time_point deadline) {
     const std::lock_guard joining(joining_);
-    if (!thread_.joinable()) return true;
+    if (!thread_.joinable() || !queue_->in_own_process()) return true;
     std::unique_lock lock(queue_->mutex_);
     queue_->changed_.wait_until(lock, deadline, [&] {
         const bool idle = queue_->first_ == nullptr && !queue_->busy_;
@@ -183,6 +202,11 @@ bool ContextThread::join(std::chrono::steady_clock::time_point deadline) {
 
 ContextThread::~ContextThread() {
     if (!thread_.joinable()) return;
+    if (!queue_->in_own_process()) {
+        static_cast<void>(
+            std::make_unique<std::thread>(std::move(thread_)).release());  // there is none to wait for
+        return;
+    }
     request_close();
     if (!join(std::chrono::steady_clock::now())) thread_.detach();
 }

@@ -30,6 +30,12 @@ struct Command {
 // thread that must free their memory. The thread ends when it was asked to and no block is left.
 class ContextQueue {
 public:
+    ContextQueue() noexcept;
+    // False in a child of the process that made it, which has no such thread.
+    [[nodiscard]] bool in_own_process() const noexcept;
+    // Throws Errc::closed where that is so.
+    void check_process() const;
+
     void post(Command& command) noexcept;
     // The same, but false instead of queueing once the thread was asked to end.
     [[nodiscard]] bool try_post(Command& command) noexcept;
@@ -46,6 +52,7 @@ private:
 
     void link(Command& command) noexcept;
 
+    const unsigned forks_;
     std::mutex mutex_;
     std::condition_variable changed_;
     Command* first_ = nullptr;

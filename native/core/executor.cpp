@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/process_end.hpp"
 
 namespace pipeline {
 
@@ -25,6 +26,30 @@ Executor::Executor(std::shared_ptr<Engine> engine, Allocator::Limits limits)
         contexts_.push_back({make(Direction::input, specs(Direction::input)),
                              make(Direction::output, specs(Direction::output))});
     }
+    guard_process_end();  // by now the engine's library is loaded, and has registered its own end
+}
+
+void Executor::ring_opened() {
+    const std::lock_guard lock(opening_);
+    if (reshaping_) throw Error(Errc::slot_state, "ring: the executor is being reshaped");
+    ++rings_;
+}
+
+void Executor::ring_closed() noexcept {
+    const std::lock_guard lock(opening_);
+    --rings_;
+}
+
+void Executor::begin_reshape(std::size_t rings) {
+    const std::lock_guard lock(opening_);
+    if (reshaping_) throw Error(Errc::slot_state, "reshape: another one is under way");
+    if (rings_ > rings) throw Error(Errc::slot_state, "reshape: another ring is open on the executor");
+    reshaping_ = true;
+}
+
+void Executor::end_reshape() noexcept {
+    const std::lock_guard lock(opening_);
+    reshaping_ = false;
 }
 
 const std::vector<TensorSpec>& Executor::specs(Direction direction) const noexcept {
@@ -78,6 +103,17 @@ void Executor::adopt(TensorSpecs specs) {
 }
 
 void Executor::reshape(const std::vector<std::int64_t>& shape) {
+    begin_reshape(0);
+    try {
+        apply_shape(shape);
+    } catch (...) {
+        end_reshape();
+        throw;
+    }
+    end_reshape();
+}
+
+void Executor::apply_shape(const std::vector<std::int64_t>& shape) {
     const auto change = [this](std::size_t context, const Shape& to) {
         auto changed = std::make_shared<TensorSpecs>();
         threads_[context]->queue()->call(

@@ -35,11 +35,17 @@ public:
     [[nodiscard]] bool rebinds() const noexcept { return rebinds_; }
     // Held while a slot's blocks are obtained: an engine that does not rebind ties them together.
     [[nodiscard]] std::mutex& assembly() noexcept { return assembly_; }
-    // Another shape of the first input, in every context or in none. Only while nothing runs and no
-    // slot is in use; the ring sees to that. Throws what the engine throws.
+    // Another shape of the first input, in every context or in none. Throws Errc::slot_state while a
+    // ring is open, and what the engine throws.
     void reshape(const std::vector<std::int64_t>& shape);
-    // Open rings.
-    [[nodiscard]] std::atomic<std::size_t>& rings() noexcept { return rings_; }
+    // The same for the one open ring, between begin_reshape and end_reshape.
+    void apply_shape(const std::vector<std::int64_t>& shape);
+    // A ring is open from now on, until ring_closed. Throws Errc::slot_state during a reshape.
+    void ring_opened();
+    void ring_closed() noexcept;
+    // Around a reshape with at most `rings` open rings. Throws Errc::slot_state where there are more.
+    void begin_reshape(std::size_t rings);
+    void end_reshape() noexcept;
     // How the contexts treat this tensor's blocks, in words; the first that is not zero-copy.
     [[nodiscard]] std::string route(Direction direction, std::size_t index) const;
     [[nodiscard]] Counters counters() const noexcept;
@@ -64,7 +70,9 @@ private:
     std::atomic<const TensorSpecs*> current_;
     const bool rebinds_;
     std::mutex assembly_;
-    std::atomic<std::size_t> rings_{0};
+    std::mutex opening_;
+    std::size_t rings_ = 0;
+    bool reshaping_ = false;
     std::vector<std::unique_ptr<ContextThread>> threads_;
     std::vector<Context> contexts_;
 };

@@ -42,7 +42,7 @@ View::~View() { ring_->drop_view(slot_); }
 
 Ring::Ring(std::shared_ptr<Executor> executor, std::size_t depth)
     : executor_(std::move(executor)), busy_(executor_->context_count()) {
-    ++executor_->rings();
+    executor_->ring_opened();
     slots_.reserve(depth);
     finished_.reserve(depth);
 }
@@ -79,6 +79,7 @@ void Ring::add_slots(std::size_t depth) {
         slot->run_inputs.reserve(slot->inputs.size());
         slot->run_outputs.reserve(slot->outputs.size());
         slot->bound.reserve(slot->inputs.size() + slot->outputs.size());
+        slot->borrowed.reserve(slot->inputs.size() + slot->outputs.size());
         slot->output_bound.assign(slot->outputs.size(), false);
         slots_.push_back(std::move(slot));
     }
@@ -135,6 +136,7 @@ void Ring::expect(const Slot& slot, SlotState state, std::string_view action) co
 std::optional<SlotId> Ring::try_acquire() {
     const std::lock_guard lock(mutex_);
     if (closed_) throw Error(Errc::closed, "ring: closed");
+    if (reshaping_) return std::nullopt;
     std::fill(busy_.begin(), busy_.end(), 0);
     for (const auto& slot : slots_) {
         if (slot->state == SlotState::filling || slot->state == SlotState::submitted) ++busy_[slot->context];
@@ -179,8 +181,8 @@ void Ring::bind(Slot& slot, Direction direction, std::span<const UserArray> arra
     auto& blocks = direction == Direction::input ? slot.run_inputs : slot.run_outputs;
     const std::size_t first = routes.size();
     blocks.clear();
-    for (const auto& ref : slot.own(direction)) {
-        blocks.push_back(ref.block());
+    for (std::size_t i = 0; i < slot.own(direction).size(); ++i) {
+        blocks.push_back(whole(slot, direction, i));
         routes.push_back(Route::slot);
     }
     for (const auto& array : arrays) {
@@ -189,6 +191,7 @@ void Ring::bind(Slot& slot, Direction direction, std::span<const UserArray> arra
         const std::size_t needed = executor_->spec(direction, array.index).driver_size();
         if (executor_->rebinds() && ref && ref.block().length >= needed) {
             blocks[array.index] = ref.block();
+            borrow(slot, direction, array.data);
             slot.bound.push_back(std::move(ref));
             routes[first + array.index] = Route::bound;
         } else {
@@ -200,11 +203,46 @@ void Ring::bind(Slot& slot, Direction direction, std::span<const UserArray> arra
     }
 }
 
+// The slot's own block, which is never smaller than its tensor is now.
+const DriverBlock& Ring::whole(const Slot& slot, Direction direction, std::size_t index) const {
+    const TensorSpec& spec = executor_->spec(direction, index);
+    const DriverBlock& block = (direction == Direction::input ? slot.inputs : slot.outputs)[index].block();
+    if (block.length < spec.driver_size()) {
+        throw Error(Errc::slot_state, "slot " + std::to_string(slot.index) + ": " +
+                                          tensor_place(spec, direction, index) + "its block has " +
+                                          std::to_string(block.length) + " bytes, " +
+                                          std::to_string(spec.driver_size()) + " are needed");
+    }
+    return block;
+}
+
+// The run of `slot` works on a block of another slot of this ring: that one is not handed out again
+// meanwhile. Called with the lock held.
+void Ring::borrow(Slot& slot, Direction direction, const std::byte* base) {
+    for (const auto& other : slots_) {
+        const auto& blocks = other->own(direction);
+        const bool lends = std::any_of(blocks.begin(), blocks.end(),
+                                       [base](const BlockRef& ref) { return ref.block().base == base; });
+        if (!lends || other.get() == &slot) continue;
+        slot.borrowed.push_back(other.get());
+        ++other->views;
+    }
+}
+
+void Ring::return_borrowed(Slot& slot, std::vector<BlockRef>& garbage) noexcept {
+    for (Slot* const other : slot.borrowed) {
+        --other->views;
+        settle(*other, garbage);
+    }
+    slot.borrowed.clear();
+}
+
 std::vector<Route> Ring::submit(SlotId id, std::span<const UserArray> inputs,
                                 std::span<const UserArray> outputs) {
     std::unique_lock lock(mutex_);
     Slot& slot = checked(id);
     expect(slot, SlotState::filling, "run");
+    executor_->queue(slot.context)->check_process();
     check_arrays(slot, Direction::input, inputs);
     check_arrays(slot, Direction::output, outputs);
     std::vector<Route> routes = begin(slot, inputs, outputs);
@@ -243,6 +281,7 @@ void Ring::finish(Slot& slot, std::optional<Error> error, RunTimes times) noexce
     keep = std::move(slot.keep_alive);
     slot.drawing = {};
     slot.bound.clear();  // references only; the engine undid its own binding
+    return_borrowed(slot, garbage);
     slot.error = std::move(error);
     slot.times = times;
     slot.state = SlotState::done;
@@ -318,7 +357,7 @@ std::shared_ptr<View> Ring::view(SlotId id, Direction direction, std::size_t ind
         }
     }
     auto view =
-        std::make_shared<View>(shared_from_this(), slot.index, slot.own(direction)[index].block().base, spec);
+        std::make_shared<View>(shared_from_this(), slot.index, whole(slot, direction, index).base, spec);
     ++slot.views;
     return view;
 }
@@ -352,58 +391,10 @@ void Ring::want_free() noexcept {
     want_free_ = true;
     const bool any = std::any_of(slots_.begin(), slots_.end(),
                                  [](const auto& slot) { return slot->state == SlotState::free; });
-    if (any && !closed_) {
+    if (any && !closed_ && !reshaping_) {
         want_free_ = false;
         notifier_->signal();
     }
-}
-
-void Ring::reshape(const std::vector<std::int64_t>& shape) {
-    std::vector<BlockRef> garbage;
-    const std::lock_guard lock(mutex_);
-    if (closed_) throw Error(Errc::closed, "ring: closed");
-    if (executor_->rings() != 1)
-        throw Error(Errc::slot_state, "reshape: another ring is open on the executor");
-    for (const auto& slot : slots_) {
-        if (slot->state == SlotState::free) continue;
-        throw Error(Errc::slot_state, "reshape: slot " + std::to_string(slot->index) + " is " +
-                                          std::string(state_name(slot->state)) + " with " +
-                                          std::to_string(slot->views) +
-                                          " views; every slot must be released and its views gone");
-    }
-    const auto before = executor_->spec(Direction::input, 0).shape;
-    executor_->reshape(shape);
-    try {
-        for (const auto& slot : slots_) {
-            if (fit(*slot)) probe(*slot);
-        }
-    } catch (const Error&) {
-        try {
-            executor_->reshape(before);
-            for (const auto& slot : slots_) fit(*slot);
-        } catch (const Error&) {  // slots without memory: of no use any more
-            shut(garbage);
-        }
-        throw;
-    }
-}
-
-// Blocks as large as the tensors are now; whether any was replaced.
-bool Ring::fit(Slot& slot) {
-    bool replaced = false;
-    for (const auto direction : {Direction::input, Direction::output}) {
-        const auto& specs = executor_->specs(direction);
-        for (std::size_t i = 0; i < specs.size(); ++i) {
-            BlockRef& ref = slot.own(direction)[i];
-            const auto& allocator = executor_->allocator(slot.context, direction, i);
-            if (ref && ref.block().length >= specs[i].driver_size()) continue;
-            ref.reset();
-            allocator->trim();
-            ref = allocator->lease(specs[i].driver_size());
-            replaced = true;
-        }
-    }
-    return replaced;
 }
 
 SlotInfo Ring::info(SlotId id) const {
@@ -433,8 +424,9 @@ void Ring::shut(std::vector<BlockRef>& garbage) noexcept {
     if (closed_) return;
     closed_ = true;
     notifier_.reset();  // whoever closes may keep the ring for long, and needs its descriptor no more
-    --executor_->rings();
+    executor_->ring_closed();
     finished_.clear();
+    if (reshaping_) return;  // who reshapes gives the blocks back
     for (const auto& slot : slots_) settle(*slot, garbage);
 }
 

@@ -147,16 +147,20 @@ private:
     friend class View;
     struct Canvas;
     struct Slot;
+    class DrawingGuard;
 
     Ring(std::shared_ptr<Executor> executor, std::size_t depth);
     void add_slots(std::size_t depth);
     void probe(Slot& slot);
     bool fit(Slot& slot);
+    void refit(const std::vector<std::int64_t>& shape);
+    [[nodiscard]] const DriverBlock& whole(const Slot& slot, Direction direction, std::size_t index) const;
     void shut(std::vector<BlockRef>& garbage) noexcept;
     Slot& checked(SlotId id) const;
     void expect(const Slot& slot, SlotState state, std::string_view action) const;
     void check_arrays(const Slot& slot, Direction direction, std::span<const UserArray> arrays) const;
     [[nodiscard]] Canvas canvas(Slot& slot, const Drawing& drawing) const;
+    void check_wanted(const Slot& slot) const;
     bool begin_drawing(const Slot& slot) noexcept;
     void end_drawing() noexcept;
     std::vector<Route> begin(Slot& slot, std::span<const UserArray> inputs,
@@ -165,6 +169,8 @@ private:
     void finish(Slot& slot, std::optional<Error> error, RunTimes times) noexcept;
     void settle(Slot& slot, std::vector<BlockRef>& garbage) noexcept;
     void drop_view(std::size_t slot) noexcept;
+    void borrow(Slot& slot, Direction direction, const std::byte* base);
+    void return_borrowed(Slot& slot, std::vector<BlockRef>& garbage) noexcept;
 
     const std::shared_ptr<Executor> executor_;
     std::optional<Notifier> notifier_{std::in_place};  // until the ring is closed
@@ -175,6 +181,7 @@ private:
     std::size_t drawing_ = 0;        // slots whose picture is being drawn
     std::condition_variable drawn_;
     bool want_free_ = false;
+    bool reshaping_ = false;  // slots belong to the thread that reshapes them
     bool closed_ = false;
 };
 

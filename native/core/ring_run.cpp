@@ -17,13 +17,30 @@ std::int64_t now_ns() {
 
 }  // namespace
 
+// While a picture is drawn, whoever closes the ring waits, as it keeps the frame.
+class Ring::DrawingGuard {
+public:
+    DrawingGuard(Ring& ring, const Slot& slot) noexcept : ring_(ring.begin_drawing(slot) ? &ring : nullptr) {}
+    ~DrawingGuard() {
+        if (ring_ != nullptr) ring_->end_drawing();
+    }
+    DrawingGuard(const DrawingGuard&) = delete;
+    DrawingGuard& operator=(const DrawingGuard&) = delete;
+    [[nodiscard]] explicit operator bool() const noexcept { return ring_ != nullptr; }
+
+private:
+    Ring* ring_;
+};
+
 void Ring::Slot::execute(EngineContext& engine) noexcept {
     std::optional<Error> failure;
     RunTimes run_times{now_ns(), 0, 0};
     try {
-        if (ring->begin_drawing(*this)) {
+        ring->check_wanted(*this);
+        if (const DrawingGuard drawing_now(*ring, *this); drawing_now) {
             draw();
-            ring->end_drawing();
+        }
+        if (drawing.drawer) {
             const std::int64_t drawn_ns = now_ns();
             run_times.drawing_ns = drawn_ns - run_times.started_ns;
             run_times.started_ns = drawn_ns;
@@ -54,6 +71,7 @@ void Ring::submit(SlotId id, Drawing drawing) {
     std::unique_lock lock(mutex_);
     Slot& slot = checked(id);
     expect(slot, SlotState::filling, "run");
+    executor_->queue(slot.context)->check_process();
     slot.input = canvas(slot, drawing);
     begin(slot, {}, {});
     slot.drawing = std::move(drawing);
@@ -76,11 +94,22 @@ Ring::Canvas Ring::canvas(Slot& slot, const Drawing& drawing) const {
                         static_cast<std::size_t>(spec.shape[1]),
                         static_cast<std::size_t>(spec.shape[2])};
     const Area& area = drawing.drawer->area();
-    if (drawing.top + area.height > result.rows || drawing.left + area.width > result.columns) {
+    const auto inside = [](std::size_t at, std::size_t length, std::size_t all) {
+        return at <= all && length <= all - at;
+    };
+    if (!inside(drawing.top, area.height, result.rows) || !inside(drawing.left, area.width, result.columns)) {
         refuse("the picture is larger than what is left of the input");
     }
     if (!drawing.drawer->within(drawing.frame)) refuse("the frame does not hold what is to be drawn");
     return result;
+}
+
+// Nobody takes what a run computes for a slot that was given back, or when the ring was closed.
+void Ring::check_wanted(const Slot& slot) const {
+    const std::lock_guard lock(mutex_);
+    if (closed_ || slot.released) {
+        throw Error(Errc::closed, "slot " + std::to_string(slot.index) + ": given up before its run");
+    }
 }
 
 // Whether there is a picture to draw, and still somebody who keeps the frame for it.

@@ -50,6 +50,7 @@ struct Ring::Slot final : Command {
     std::vector<DriverBlock> run_inputs;
     std::vector<DriverBlock> run_outputs;
     std::vector<BlockRef> bound;       // callers' blocks, referred to while the run lasts
+    std::vector<Slot*> borrowed;       // slots whose blocks those are; each counts as viewed
     std::vector<bool> output_bound;    // outputs that went elsewhere
     Drawing drawing;                   // without a drawer where there is none
     Canvas input;                      // what it is drawn on

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "core/error.hpp"
 
@@ -96,15 +97,17 @@ void TensorSpec::validate() const {
     const auto fail = [this](const std::string& what) {
         throw Error(Errc::config, "tensor '" + name + "': " + what);
     };
+    constexpr std::size_t most = std::numeric_limits<std::size_t>::max() / 4;
+    const auto times = [&](std::size_t a, std::size_t b) {
+        if (b != 0 && a > most / b) fail("its size does not fit the address space");
+        return a * b;
+    };
     std::size_t size = item_size(dtype);
     for (std::size_t i = 0; i < shape.size(); ++i) {
         if (shape[i] <= 0) {
             fail("dimension " + std::to_string(i) + " is " + std::to_string(shape[i]) + ", not above 0");
         }
-        if (size > std::numeric_limits<std::size_t>::max() / 2 / static_cast<std::size_t>(shape[i])) {
-            fail("its size does not fit the address space");
-        }
-        size *= static_cast<std::size_t>(shape[i]);
+        size = times(size, static_cast<std::size_t>(shape[i]));
     }
     if (!explicit_strides.empty()) {
         if (row_stride != 0)
@@ -116,6 +119,19 @@ void TensorSpec::validate() const {
         for (const auto stride : explicit_strides) {
             if (stride <= 0) fail("a stride is " + std::to_string(stride) + ", not above 0");
         }
+        // From the innermost dimension outwards, each step must lead behind all values before it.
+        std::vector<std::pair<std::size_t, std::size_t>> steps;
+        for (std::size_t i = 0; i < shape.size(); ++i) {
+            if (shape[i] == 1) continue;
+            steps.emplace_back(static_cast<std::size_t>(explicit_strides[i]),
+                               static_cast<std::size_t>(shape[i]));
+        }
+        std::sort(steps.begin(), steps.end());
+        std::size_t extent = item_size(dtype);
+        for (const auto& [stride, count] : steps) {
+            if (stride < extent) fail("a stride of " + std::to_string(stride) + " makes values overlap");
+            extent += times(stride, count - 1);
+        }
         return;
     }
     if (row_stride == 0) return;
@@ -126,6 +142,8 @@ void TensorSpec::validate() const {
         fail("row stride " + std::to_string(row_stride) + " is below the row's " + std::to_string(row) +
              " bytes");
     }
+    static_cast<void>(
+        times(times(row_stride, static_cast<std::size_t>(shape[1])), static_cast<std::size_t>(shape[0])));
 }
 
 }  // namespace pipeline

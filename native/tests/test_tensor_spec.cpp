@@ -39,6 +39,13 @@ int main() {
     CHECK_THROWS(apart.validate(), Errc::config, "3 strides for 4 dimensions");
     apart.explicit_strides = {192, 1, 64, 0};
     CHECK_THROWS(apart.validate(), Errc::config);
+    apart.explicit_strides = {192, 1, 64, 1};  // channels lie on the rows' values
+    CHECK_THROWS(apart.validate(), Errc::config, "overlap");
+    apart.explicit_strides = {192, 1, std::int64_t{1} << 62, 64};
+    CHECK_THROWS(apart.validate(), Errc::config, "address space");
+    CHECK_THROWS(
+        (TensorSpec{"w", DType::u8, {1, 8, 2, 3}, "NHWC", (std::size_t{1} << 61) + 8, {}}.validate()),
+        Errc::config, "address space");
 
     const TensorSpec scalar{"c", DType::i64, {}, "", 0, {}};
     CHECK(scalar.byte_size() == 8 && scalar.strides().empty());

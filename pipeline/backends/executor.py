@@ -6,6 +6,7 @@ import asyncio
 import functools
 import logging
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,11 @@ class Executor:
         self._native = native
         self._rings: list[Ring] = []
         self._closing: asyncio.Future[bool] | None = None
+
+    def __del__(self) -> None:
+        if self._closing is None:
+            said = f"unclosed executor of {self.engine}"
+            warnings.warn(said, ResourceWarning, stacklevel=2, source=self)
 
     @classmethod
     def open(
@@ -147,7 +153,8 @@ class Executor:
         """Driver memory of one tensor as an array, for ``run`` to bind without a copy.
 
         It serves slots of the same ``context`` (``slot.context``) and goes back when the
-        array and its slices are gone. AllocationError, BindingError for the index.
+        array and its slices are gone. Blocks while the context is in a run, so allocate before
+        the first one. AllocationError, BindingError for the index.
         """
         self._check_open()
         return self._native.allocate(direction, index, context)

