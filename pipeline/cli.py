@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import re
@@ -10,7 +11,6 @@ import select
 import sys
 import traceback
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
 from pipeline.arguments import Arguments, parse_arguments
@@ -33,8 +33,8 @@ _SETTING = re.compile(r"(model|(source|cameras|model|ring|preprocess|postprocess
 _MISSING_LIBRARY = re.compile(r"(lib[\w.+-]+\.so[\w.]*): cannot open shared object file")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; the exit code.
+def main(argv: Sequence[str] | None = None, requests: StopRequests | None = None) -> int:
+    """Run the command line; the exit code. ``requests`` counts signals already.
 
     0 done or drained, 2 bad configuration or arguments, 3 source, 4 engine or device, 5 sink,
     1 anything else. A part that hangs for good ends the process instead of returning.
@@ -45,7 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     _terminal = Terminal(arguments.log)
     _terminal.show_log(quiet=arguments.quiet, debug=arguments.debug)
     try:
-        code = _COMMANDS[arguments.command](arguments)
+        with contextlib.nullcontext(requests) if requests else StopRequests() as heard:
+            code = _COMMANDS[arguments.command](arguments, heard)
         sys.stdout.flush()
     except BrokenPipeError:
         # Whoever read our output has enough; without this Python complains once more at exit.
@@ -77,7 +78,8 @@ def _occupy_standard_descriptors() -> None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
 
 
-def _check(arguments: Arguments) -> int:
+def _check(arguments: Arguments, requests: StopRequests) -> int:
+    requests.refuse_any()
     from pipeline.config import load
     from pipeline.plan import describe
 
@@ -87,7 +89,8 @@ def _check(arguments: Arguments) -> int:
     return 0
 
 
-def _devices(arguments: Arguments) -> int:
+def _devices(arguments: Arguments, requests: StopRequests) -> int:
+    requests.refuse_any()
     from pipeline.backends import ENGINES
 
     rows = [row for engine in ENGINES for row in _devices_of(engine)]
@@ -110,76 +113,75 @@ def _devices_of(engine: str) -> list[tuple[str, str, str, str]]:
     return usable or [(title, "-", "-", "not usable: it finds no device")]
 
 
-def _schema(arguments: Arguments) -> int:
+def _schema(arguments: Arguments, requests: StopRequests) -> int:
+    requests.refuse_any()
     from pipeline.config import json_schema
 
     sys.stdout.write(json.dumps(json_schema(), indent=2) + "\n")
     return 0
 
 
-def _run(arguments: Arguments) -> int:
-    with StopRequests() as requests:
-        from pipeline.config import load
+def _run(arguments: Arguments, requests: StopRequests) -> int:
+    from pipeline.config import load
 
-        extra = []
-        if arguments.jsonl == "-":
-            raise ConfigError("--jsonl -: needed a file; a sink of kind console prints results")
-        if arguments.jsonl is not None:
-            path = os.path.abspath(os.path.expanduser(arguments.jsonl))
-            extra.append({"kind": "jsonl", "path": path})
-        config = load(arguments.config, arguments.overrides, extra)
-        for option in ("jsonl", "summary"):
-            if (path := getattr(arguments, option)) is not None:
-                ensure_writable(path, f"--{option}")
-        if arguments.summary is not None:
-            _refuse_overwriting("--summary", arguments.summary, arguments.config, config)
-        from pipeline.pipeline import Pipeline, new_event_loop
+    extra = []
+    if arguments.jsonl == "-":
+        raise ConfigError("--jsonl -: needed a file; a sink of kind console prints results")
+    if arguments.jsonl is not None:
+        path = os.path.abspath(os.path.expanduser(arguments.jsonl))
+        extra.append({"kind": "jsonl", "path": path})
+    config = load(arguments.config, arguments.overrides, extra)
+    for option in ("jsonl", "summary"):
+        if (path := getattr(arguments, option)) is not None:
+            ensure_writable(path, f"--{option}")
+    if arguments.summary is not None:
+        _refuse_overwriting("--summary", arguments.summary, arguments.config, config)
+    from pipeline.pipeline import Pipeline, new_event_loop
 
-        if requests.count:
-            return 0
-        pipeline = Pipeline(config, max_frames=arguments.frames)
-        runner = asyncio.Runner(loop_factory=new_event_loop)
-        failure: BaseException | None = None
-        try:
-            runner.run(_drive(pipeline, config, requests, arguments))
-        except (Exception, asyncio.CancelledError) as error:
-            failure = error
-        code = _finish(pipeline, arguments, failure, requests.count)
-        if pipeline.abandoned:
-            _leave_behind(pipeline.abandoned, code)
-        runner.close()
-        return code
+    if requests.count:
+        return 0
+    pipeline = Pipeline(config, max_frames=arguments.frames)
+    runner = asyncio.Runner(loop_factory=new_event_loop)
+    failure: BaseException | None = None
+    try:
+        runner.run(_drive(pipeline, config, requests, arguments))
+    except (Exception, asyncio.CancelledError) as error:
+        failure = error
+    code = _finish(pipeline, arguments, failure, requests.count)
+    if pipeline.abandoned:
+        _leave_behind(pipeline.abandoned, code)
+    runner.close()
+    return code
 
 
-def _bench(arguments: Arguments) -> int:
-    with StopRequests() as requests:
-        from pipeline.config import load
+def _bench(arguments: Arguments, requests: StopRequests) -> int:
+    from pipeline.config import load
 
-        config = load(arguments.config, arguments.overrides)
-        if arguments.json is not None:
-            ensure_writable(arguments.json, "--json")
-            _refuse_overwriting("--json", arguments.json, arguments.config, config)
-        from pipeline.bench.bench import Bench
-        from pipeline.bench.command import measure, publish
+    config = load(arguments.config, arguments.overrides)
+    if arguments.json is not None:
+        ensure_writable(arguments.json, "--json")
+        _refuse_overwriting("--json", arguments.json, arguments.config, config)
+    from pipeline.bench.bench import Bench
+    from pipeline.bench.command import measure, publish
 
-        def tell(text: str) -> None:
-            if not arguments.quiet:
-                _terminal.say(text)
+    def tell(text: str) -> None:
+        if not arguments.quiet:
+            _terminal.say(text)
 
-        bench = Bench(config, arguments.seconds, arguments.rate, tell, arguments.rounds)
-        report, code = None, 1
-        try:
-            report = measure(bench, requests, tell)
-            if report is None:
-                _terminal.say("error: stopped before all was measured")
-        except Exception as error:
-            code = _failed(error, arguments.debug, arguments.config)
-        if report is not None:
-            publish(report, bench.config, arguments.json, quiet=arguments.quiet)
-            code = 0
-        if bench.abandoned:
-            _leave_behind(bench.abandoned, code)
-        return code
+    bench = Bench(config, arguments.seconds, arguments.rate, tell, arguments.rounds)
+    report, code = None, 1
+    try:
+        report = measure(bench, requests, tell)
+        if report is None:
+            _terminal.say("error: stopped before all was measured")
+    except Exception as error:
+        code = _failed(error, arguments.debug, arguments.config)
+    if report is not None:
+        publish(report, bench.config, arguments.json, quiet=arguments.quiet)
+        code = 0
+    if bench.abandoned:
+        _leave_behind(bench.abandoned, code)
+    return code
 
 
 def _leave_behind(abandoned: Sequence[str], code: int) -> NoReturn:
@@ -187,7 +189,7 @@ def _leave_behind(abandoned: Sequence[str], code: int) -> NoReturn:
     hanging = _code_of_abandoned(abandoned)
     mark = "error: did not stop in time and" if hanging else "what hung before"
     _terminal.say(f"{mark} was left behind: {', '.join(abandoned)}")
-    with suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
     os._exit(code or hanging)
 
@@ -251,7 +253,7 @@ async def _drive(
         line.stop()
         drainer.cancel()
         await asyncio.wait({drainer})
-        requests.detach(loop)
+        requests.detach()
     if not drainer.cancelled() and (error := drainer.exception()) is not None:
         raise error
 

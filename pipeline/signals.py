@@ -1,31 +1,43 @@
-"""Ctrl-C and SIGTERM, counted from the first moment, so that none is lost while starting."""
+"""Ctrl-C, SIGTERM and SIGHUP, counted from the first moment, so that none is lost or counted twice.
+
+This module is loaded before any other of the command line, so it imports next to nothing.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import signal
-from collections.abc import Callable
-from types import FrameType, TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+    from types import FrameType, TracebackType
 
 __all__ = ["StopRequests"]
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class StopRequests:
     """Counts the requests to stop while it is entered; use it on the main thread.
 
-    Before an event loop is attached the second one is a KeyboardInterrupt.
+    ``bound``: how many may come before a loop is attached; the next one is a KeyboardInterrupt.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, bound: int = 1) -> None:
         self.count = 0
+        self.bound = bound
         self._before: dict[signal.Signals, Any] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._on_stop: Callable[[int], None] | None = None
 
     def __enter__(self) -> StopRequests:
         for number in _SIGNALS:
-            self._before[number] = signal.signal(number, self._early)
+            before = signal.getsignal(number)
+            if number is signal.SIGHUP and before is signal.SIG_IGN:
+                continue  # under nohup
+            self._before[number] = before
+            signal.signal(number, self._heard)
         return self
 
     def __exit__(
@@ -38,24 +50,27 @@ class StopRequests:
             signal.signal(number, handler)
 
     def attach(self, loop: asyncio.AbstractEventLoop, on_stop: Callable[[int], None]) -> None:
-        """Call ``on_stop`` on the loop with the count, now if there was a request already."""
+        """Call ``on_stop`` on the loop with the count, now if there was a request already.
 
-        def heard() -> None:
-            self.count += 1
-            on_stop(self.count)
-
-        for number in _SIGNALS:
-            loop.add_signal_handler(number, heard)
+        The handlers stay as they are: a loop that learns of a signal, too, would count it again.
+        """
+        self._loop, self._on_stop = loop, on_stop
         if self.count:
             on_stop(self.count)
 
-    def detach(self, loop: asyncio.AbstractEventLoop) -> None:
+    def detach(self) -> None:
         """Only count again."""
-        for number in _SIGNALS:
-            loop.remove_signal_handler(number)
-            signal.signal(number, self._early)
+        self._loop = self._on_stop = None
 
-    def _early(self, number: int, frame: FrameType | None) -> None:
+    def refuse_any(self) -> None:
+        """KeyboardInterrupt at the next request, or now if there was one."""
+        self.bound = 0
+        if self.count:
+            raise KeyboardInterrupt
+
+    def _heard(self, number: int, frame: FrameType | None) -> None:
         self.count += 1
-        if self.count > 1:
+        if self._loop is not None and self._on_stop is not None:
+            self._loop.call_soon_threadsafe(self._on_stop, self.count)
+        elif self.count > self.bound:
             raise KeyboardInterrupt

@@ -49,7 +49,7 @@ async def _until_stopped(
             raise
         return None
     finally:
-        requests.detach(loop)
+        requests.detach()
 
 
 def publish(report: Report, config: Config, json_path: str | None, *, quiet: bool) -> None:
