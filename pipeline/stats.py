@@ -126,7 +126,7 @@ class Stats:
 
     ``dropped`` maps a cause to a number: ``latest`` and ``drop_newest`` (overflow of the
     source), ``stale`` (older than max_age_ms), ``rate`` (more than max_fps), ``no_buffer`` (all
-    frame buffers were held by views), ``format_change``, ``frozen`` (the very same picture for
+    frame buffers were held by views), ``frozen`` (the very same picture for
     stale_after_s), ``failed`` and ``hung`` (the engine),
     ``cancelled``. Results that a sink or the program could not keep up with are in
     ``undelivered``, by receiver: they are results all the same. ``driver_allocations`` are

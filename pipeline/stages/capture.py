@@ -28,6 +28,8 @@ _MOST_STUCK = 3
 _CLOSE_SECONDS = 1.0
 # Reads that are begun at a time where all frames count: the reader need not wait for the loop.
 _AHEAD = 2
+# Buffers of that many formats are kept, for a source that goes to and fro between two.
+_MOST_POOLS = 2
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,7 @@ class Capture:
         self._stuck: list[Connection] = []
         self._format: FrameFormat | None = None
         self._pool: FramePool | None = None
+        self._pools: list[FramePool] = []  # the one that is used is the last
         self._reads: deque[Read] = deque()
         self._turn = 0
         self._freed: asyncio.Future[None] | None = None
@@ -170,12 +173,18 @@ class Capture:
         self._sample = b""
         self._say("live", f"{found.width}x{found.height}")
 
-    def _use(self, found: FrameFormat) -> None:
-        """Make buffers for this format; frames of an older one end their way in their own."""
+    def _use(self, found: FrameFormat) -> bool:
+        """Have buffers for this format; frames of an older one end their way in their own.
+
+        Whether they had to be made.
+        """
         check_size(found.width, found.height, self._settings.max_pixels)
-        if self._format is None or not found.fits(self._format):
-            self._pool = FramePool(found, self._settings.buffers, self._on_free)
-        self._format = found
+        known = [pool for pool in self._pools if found.fits(pool.format)]
+        pool = known[0] if known else FramePool(found, self._settings.buffers, self._on_free)
+        others = [other for other in self._pools if other is not pool]
+        self._pools = [*others[1 - _MOST_POOLS :], pool]
+        self._pool, self._format = pool, found
+        return not known
 
     async def _recover(self, attempt: int, reason: str) -> bool:
         """Drop the connection and wait for the next attempt; False when there is none."""
@@ -269,16 +278,25 @@ class Capture:
             self._check_fresh(taken)
             await self._put(frame, sequence, taken)
         except FormatChangedError as change:
-            self._forget_reads()  # those are into buffers of the old format
-            self._use(change.format)
-            self._sequence += 1
-            self._recorder.captured(self._clock.now())
-            self._recorder.dropped["format_change"] += 1
-            self._say("live", f"now {change.format.width}x{change.format.height}")
+            if read.again:  # it does not fit what it asked for
+                raise SourceError(str(change)) from change
+            await self._take_again(change.format)
         finally:
             if frame is not None:
                 frame.release()
         return True
+
+    async def _take_again(self, found: FrameFormat) -> None:
+        """Have the frame that brought a new format read into a buffer of it."""
+        assert self._connection is not None
+        self._forget_reads()  # those are into buffers of the old format
+        if self._use(found):
+            self._say("live", f"now {found.width}x{found.height}")
+        frame = await self._buffer()
+        if not self._stopping.is_set():
+            self._reads.append(self._connection.begin(frame, self._due, self._turn, again=True))
+        elif frame is not None:
+            frame.release()
 
     async def _put(self, frame: Frame, sequence: int, taken: Taken) -> None:
         frame.camera, frame.sequence = self._settings.camera, sequence

@@ -35,15 +35,17 @@ class Taken(NamedTuple):
 class Read:
     """A frame that is being read or will be; ``frame`` None: it is only passed over.
 
-    The reader's thread has a hold of its own on the frame, until it lets go of it.
+    ``again``: it was grabbed before and did not fit the buffer it was for. The reader's thread
+    has a hold of its own on the frame, until it lets go of it.
     """
 
-    __slots__ = ("_hold", "frame", "taken")
+    __slots__ = ("_hold", "again", "frame", "taken")
 
     taken: asyncio.Future[Taken | None]
 
-    def __init__(self, frame: Frame | None) -> None:
+    def __init__(self, frame: Frame | None, *, again: bool = False) -> None:
         self.frame = frame
+        self.again = again
         self._hold = [frame]  # taken out by whoever is first: the thread or ``forget``
         if frame is not None:
             frame.retain()
@@ -75,18 +77,27 @@ class Connection:
         self._closed: asyncio.Future[None] | None = None
         self._waiting: asyncio.Future[Any] | None = None
         self._broken_turn = -1
+        self._grabbed = (0, 0, 0)  # when the newest frame was begun, captured and grabbed
 
     async def open(self, timeout: float | None) -> FrameFormat:
         """Open the reader. SourceError when it fails or takes longer than ``timeout`` s."""
         return await self._within(self._worker.submit(self._open), timeout, "it did not open")
 
-    def begin(self, frame: Frame | None, wanted: Callable[[int], bool], turn: int = 0) -> Read:
+    def begin(
+        self,
+        frame: Frame | None,
+        wanted: Callable[[int], bool],
+        turn: int = 0,
+        *,
+        again: bool = False,
+    ) -> Read:
         """Have the next frame decoded into ``frame`` if its capture stamp is wanted.
 
         Several may be begun: they are read in order. Once one of a ``turn`` has failed or was
-        the end, those begun after it in the same turn are not read.
+        the end, those begun after it in the same turn are not read. With ``again`` it is the
+        frame that was grabbed last and turned out to be of another format.
         """
-        read = Read(frame)
+        read = Read(frame, again=again)
         read.taken = self._worker.submit(self._read, read, wanted, turn)
         return read
 
@@ -158,7 +169,7 @@ class Connection:
         taken: Taken | None = None
         try:
             if turn != self._broken_turn:
-                taken = self._read_now(read.frame, wanted)
+                taken = self._read_now(read, wanted)
             return taken
         finally:
             if taken is None:
@@ -166,14 +177,17 @@ class Connection:
             if read.frame is not None:
                 read.frame.release()
 
-    def _read_now(self, frame: Frame | None, wanted: Callable[[int], bool]) -> Taken | None:
-        began = self._clock.now()
-        captured = self._reader.grab()
-        if captured is None:
-            return None
-        grabbed = self._clock.now()
+    def _read_now(self, read: Read, wanted: Callable[[int], bool]) -> Taken | None:
+        frame = read.frame
+        if not read.again:
+            began = self._clock.now()
+            captured = self._reader.grab()
+            if captured is None:
+                return None
+            self._grabbed = began, captured, self._clock.now()
+        began, captured, grabbed = self._grabbed
         sample = b""
-        decoded = frame is not None and wanted(captured)
+        decoded = frame is not None and (read.again or wanted(captured))
         if frame is not None and decoded:
             self._reader.retrieve(frame.pixels)
             if self._sampled:

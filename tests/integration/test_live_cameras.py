@@ -187,7 +187,6 @@ async def test_a_resolution_that_changes(
             await rig.goes_on(until)
         assert rig.sizes == {(240, 320, 3), (480, 640, 3)}
         door = rig.pipe.stats().cameras["door"]
-        assert door.dropped.get("format_change", 0) <= 2
         # One stream goes on; a server that starts its numbers anew changes the size again.
         assert door.reconnects <= 1
 

@@ -62,6 +62,12 @@ class Camera:
         if self.script == "grow" and self.grabbed > self.after and self.size != LARGE:
             self.size = LARGE
             raise FormatChangedError("the picture is 8x6", LARGE)
+        if self.script == "alternate":
+            self.size = LARGE if self.grabbed % 2 else SMALL
+            if buffer.shape != self.size.shape:
+                raise FormatChangedError("the picture is of the other size", self.size)
+        if self.script == "liar" and self.grabbed > self.after:
+            raise FormatChangedError("the picture is 8x6", LARGE)
         buffer[...] = 7 if self.script == "still" else self.grabbed % 200
 
     def interrupt(self) -> None:
@@ -213,12 +219,31 @@ async def test_larger_pictures_get_larger_buffers_without_reopening(until: Until
     await rig.run(until, lambda: rig.made[-1:] != [] and rig.made[0].grabbed > 20)
     assert {*rig.taken} == {(2, 4, 3), (6, 8, 3)}
     assert rig.taken == sorted(rig.taken)  # first the small ones, then the large ones
-    assert rig.recorder.dropped["format_change"] == 1
+    assert rig.recorder.frames == len(rig.taken) + rig.recorder.dropped["latest"]
     assert rig.recorder.reconnects == 0
     assert [state for state, _ in rig.said] == ["connecting", "live", "live", "ended"]
     pool = rig.stage.pool
     assert pool is not None
     assert pool.free == len(pool)
+    assert await rig.stage.close(10)
+
+
+async def test_pictures_of_two_sizes_in_turn_are_all_taken_into_the_same_buffers(
+    until: Until,
+) -> None:
+    rig = Rig([Camera("alternate")])
+    await rig.run(until, lambda: rig.made[-1:] != [] and rig.made[0].grabbed > 40)
+    assert {*rig.taken} == {(2, 4, 3), (6, 8, 3)}
+    assert rig.recorder.frames == len(rig.taken) + rig.recorder.dropped["latest"]
+    assert [state for state, _ in rig.said] == ["connecting", "live", "live", "ended"]
+    assert len(rig.stage._pools) == 2
+    assert await rig.stage.close(10)
+
+
+async def test_a_picture_that_does_not_fit_what_it_asked_for_is_an_error(until: Until) -> None:
+    rig = Rig([Camera("liar"), Camera("good")])
+    await rig.run(until, lambda: rig.cameras[-1].grabbed > 5)
+    assert ("lost", "the picture is 8x6") in rig.said
     assert await rig.stage.close(10)
 
 

@@ -1,0 +1,28 @@
+"""Files, folders and streams of odd kinds through a whole pipeline: nothing of them is lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+
+from pipeline import Pipeline
+
+
+async def sizes_of(uri: str | Path, **source: Any) -> list[tuple[int, int]]:
+    """Width and height of each result's picture; nothing may be dropped."""
+    config = {"source": {"uri": str(uri), **source}, "model": {"engine": "simulated"}}
+    async with Pipeline(config) as pipeline:
+        sizes = [result.image.shape[1::-1] async for result in pipeline]
+        assert sum(pipeline.stats().dropped.values()) == 0
+    return sizes
+
+
+async def test_a_folder_of_many_sizes_gives_a_result_for_each_image(tmp_path: Path) -> None:
+    sizes = [(64 + 16 * (number % 3), 48 + 2 * number) for number in range(10)]
+    for number, (width, height) in enumerate(sizes):
+        image = np.full((height, width, 3), 20 * number, np.uint8)
+        cv2.imwrite(str(tmp_path / f"{number}.png"), image)
+    assert await sizes_of(tmp_path) == sizes
