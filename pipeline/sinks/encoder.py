@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from fractions import Fraction
 
@@ -13,7 +14,7 @@ from av.video.stream import VideoStream
 from pipeline.errors import SinkError
 from pipeline.frame import Image
 
-__all__ = ["Encoder"]
+__all__ = ["Encoder", "default_codec"]
 
 # Encoders of FFmpeg by the four-character codes in use; any other name is looked up as it is.
 _ENCODERS = {
@@ -29,18 +30,45 @@ _ENCODERS = {
     "av01": "libsvtav1",
 }
 _BITS_PER_PIXEL = {"mjpeg": 2.0}
+# Quick, and each frame leaves the encoder at once: those held back are lost in a kill.
+_QUICK = {
+    "libx264": {"preset": "superfast", "tune": "zerolatency"},
+    "libx265": {"preset": "superfast", "tune": "zerolatency", "x265-params": "log-level=error"},
+    "libvpx": {"deadline": "realtime", "cpu-used": "8", "lag-in-frames": "0"},
+    "libvpx-vp9": {"deadline": "realtime", "cpu-used": "8", "lag-in-frames": "0"},
+    "libsvtav1": {"preset": "11", "svtav1-params": "pred-struct=1:rc=2"},
+}
 # Whole in pieces while it is written, and an ordinary file once it is closed.
 _MP4 = {"movflags": "hybrid_fragmented+frag_keyframe"}
 _MATROSKA = {"cluster_time_limit": "1000"}
 _OPTIONS = {".mp4": _MP4, ".mov": _MP4, ".m4v": _MP4, ".mkv": _MATROSKA, ".webm": _MATROSKA}
+# What containers and codecs count in has an end.
+_LEAST_BITS = 20_000
+_LEAST_FPS, _MOST_FPS = 0.1, 1000.0
+
+
+def default_codec(path: str) -> str:
+    """Codec that suits the file's ending: VP8 for WebM, else H.264, or MPEG-4 without it.
+
+    Browsers play H.264 and VP8. AVI is not for browsers and gets MPEG-4.
+    """
+    ending = os.path.splitext(path)[1].lower()
+    if ending == ".webm":
+        return "VP80"
+    with contextlib.suppress(ValueError, av.FFmpegError):
+        if ending != ".avi":
+            av.codec.Codec(_ENCODERS["avc1"], "w")
+            return "avc1"
+    return "mp4v"
 
 
 class Encoder:
     """One file of one size and rate; a key frame about each second, after which it is flushed.
 
-    ``codec`` is a four-character code or the name of an FFmpeg encoder. A file closed before its
-    first frame stays empty. SinkError when there is no such encoder, or the file's ending stands
-    for no container that takes it.
+    ``codec`` is a four-character code or the name of an FFmpeg encoder. Rates beyond 0.1 to
+    1000 are written as the nearest of these. A file closed before its first frame stays empty.
+    SinkError when there is no such encoder, or the file's ending stands for no container that
+    takes it.
     """
 
     def __init__(self, path: str, codec: str, width: int, height: int, fps: float) -> None:
@@ -50,6 +78,9 @@ class Encoder:
         ending = os.path.splitext(path)[1]
         name = _ENCODERS.get(codec.lower(), codec.lower())
         self._container: OutputContainer | None = None
+        os.environ.setdefault("SVT_LOG", "1")  # the AV1 encoder prints its settings otherwise
+        if min(self._size) == 0:
+            raise SinkError(f"{self._where}: frames of {width}x{height} are too small for a video")
         try:
             options = {"flush_packets": "1", **_OPTIONS.get(ending.lower(), {})}
             self._container = av.open(f"file:{path}", "w", options=options)
@@ -65,19 +96,26 @@ class Encoder:
             ) from error
 
     def _add_stream(self, container: OutputContainer, name: str, fps: float) -> VideoStream:
-        rate = Fraction(fps).limit_denominator(1001)
-        stream = container.add_stream(name, rate=rate)
+        bounded = min(max(fps, _LEAST_FPS), _MOST_FPS) if math.isfinite(fps) else _MOST_FPS
+        rate = Fraction(bounded).limit_denominator(1001)
+        stream = container.add_stream(name, rate=rate, options=_QUICK.get(name, {}))
         if not isinstance(stream, VideoStream):
             raise ValueError(f"{name} encodes no video")
         width, height = self._size
         context = stream.codec_context
         context.width, context.height = width, height
         context.pix_fmt = "yuvj420p" if name == "mjpeg" else "yuv420p"
-        context.gop_size = max(1, round(fps))
-        context.bit_rate = round(width * height * fps * _BITS_PER_PIXEL.get(name, 0.25))
+        context.gop_size = max(1, round(bounded))
+        bits = width * height * bounded * _BITS_PER_PIXEL.get(name, 0.25)
+        context.bit_rate = max(_LEAST_BITS, round(bits))
         context.thread_count = 1  # the engine needs the others
         context.time_base = 1 / rate
         return stream
+
+    @property
+    def frames(self) -> int:
+        """Number of frames written so far."""
+        return self._next
 
     def write(self, picture: Image) -> None:
         """Encode the next frame, uint8 BGR (height, width, 3). SinkError when it cannot."""
@@ -85,8 +123,8 @@ class Encoder:
         frame = av.VideoFrame.from_ndarray(picture[:height, :width], format="bgr24")
         frame.pts = self._next
         frame.time_base = self._stream.codec_context.time_base
-        self._next += 1
         self._mux(frame)
+        self._next += 1
 
     def close(self) -> None:
         """Write what is left and finish the file. SinkError when it is not whole."""

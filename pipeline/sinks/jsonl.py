@@ -18,7 +18,7 @@ from pipeline.contracts import StreamInfo
 from pipeline.errors import SinkError
 from pipeline.results import Detections, RawOutput, Result
 from pipeline.sinks.settings import JsonlSettings
-from pipeline.sinks.target import make_parent, reason_of
+from pipeline.sinks.target import Removal, make_parent, reason_of
 
 __all__ = ["JsonlSink", "record"]
 
@@ -61,6 +61,7 @@ class JsonlSink:
         self._opened = False
         self._file = -1
         self._good = 0
+        self._removal = Removal(-1)
 
     def open(self, stream: StreamInfo) -> None:
         """Make the file. SinkError when it is a folder or cannot be written.
@@ -82,13 +83,22 @@ class JsonlSink:
         except OSError as error:
             raise self._failed(error) from error
         self._good = 0
+        self._removal = Removal(self._file)
 
     def write(self, result: Result) -> None:
-        """Append one line; SinkError when the disk is full or the reader has gone."""
+        """Append one line; SinkError when the disk is full, or the reader or the file has gone.
+
+        After a file was removed the next result begins a new one.
+        """
         if not self._opened:
             raise SinkError(f"jsonl: {self._path}: not open")
         if self._file < 0:
+            make_parent("jsonl", self._path)
             self._start()
+        if self._removal.seen():
+            os.close(self._file)
+            self._file = -1
+            raise SinkError(f"jsonl: {self._path}: was removed")
         line = (
             json.dumps(
                 record(result, self._digest), allow_nan=False, separators=(",", ":")

@@ -58,8 +58,8 @@ class VideoSettings(_SinkBase):
     path: str = Field(
         min_length=1,
         description="File to write; its folders are made, an older file is replaced, its ending "
-        "(.mp4, .mkv, .avi) chooses the container. Relative paths start at the folder of this "
-        "file.",
+        "(.mp4, .mov, .mkv, .webm, .ts, .avi) chooses the container. Relative paths start at the "
+        "folder of this file.",
     )
     fps: float | None = Field(
         default=None,
@@ -68,12 +68,14 @@ class VideoSettings(_SinkBase):
         allow_inf_nan=False,
         description="Frames per second of the file; by default those of the source, else 30.",
     )
-    codec: str = Field(
-        default="mp4v",
+    codec: str | None = Field(
+        default=None,
         min_length=4,
         max_length=4,
         pattern=r"^[\x20-\x7e]{4}$",
-        description="Four-character code of the codec: mp4v, avc1 (H.264), hev1, VP90, AV01, MJPG.",
+        description="Four-character code of the codec: avc1 (H.264), mp4v, hev1, VP80, VP90, AV01, "
+        "MJPG. By default H.264 where an encoder for it is at hand, else mp4v; VP80 in .webm and "
+        "mp4v in .avi.",
     )
 
 

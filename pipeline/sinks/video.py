@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import os
+
 import cv2
 import numpy as np
 
 from pipeline.contracts import StreamInfo
 from pipeline.errors import SinkError
-from pipeline.frame import FrameFormat, Image
+from pipeline.frame import Image
 from pipeline.results import Detection, Detections, Result
-from pipeline.sinks.encoder import Encoder
+from pipeline.sinks.encoder import Encoder, default_codec
 from pipeline.sinks.settings import VideoSettings
-from pipeline.sinks.target import make_parent, reason_of
+from pipeline.sinks.target import Removal, make_parent, reason_of
 
 __all__ = ["VideoSink", "annotate"]
+
+_log = logging.getLogger(__name__)
 
 DEFAULT_FPS = 30.0
 # BGR, well apart and legible on most pictures.
@@ -57,7 +63,8 @@ class VideoSink:
 
     The folders above the file are made and an older file is replaced. Sizes that are not even
     lose their last column or row, as most codecs need even ones. A process that is killed
-    leaves a file that plays up to about a second before.
+    leaves a file that plays up to about a second before. After an error, or when the file was
+    removed, the next result begins a new part: ``name.2.mp4`` follows ``name.mp4``.
     """
 
     needs_image = True
@@ -65,7 +72,12 @@ class VideoSink:
     def __init__(self, settings: VideoSettings) -> None:
         self._settings = settings
         self._where = f"video: {settings.path}"
+        self._codec = settings.codec or default_codec(settings.path)
         self._open = False
+        self._fps = settings.fps
+        self._part = 1
+        self._name = -1  # descriptor of the file's name only
+        self._removal = Removal(-1)
         self._encoder: Encoder | None = None
         self._canvas: Image = np.empty((0, 0, 3), np.uint8)
 
@@ -75,21 +87,33 @@ class VideoSink:
         Where the format is not known yet, the encoder starts with the first frame.
         """
         path = self._settings.path
+        if self._settings.codec is None and (self._codec, path[-4:].lower()) == ("mp4v", ".mp4"):
+            _log.warning("video: no encoder for H.264 here; %s is MPEG-4, unfit for browsers", path)
+        self._make_file()
+        self._open = True
+        if stream.format is not None:
+            self._fps = self._fps or stream.format.fps
+            self._start(stream.format.height, stream.format.width)
+
+    def _path(self) -> str:
+        root, ending = os.path.splitext(self._settings.path)
+        return self._settings.path if self._part == 1 else f"{root}.{self._part}{ending}"
+
+    def _make_file(self) -> None:
+        path = self._path()
         make_parent("video", path)
         try:
             with open(path, "wb"):
                 pass
         except OSError as error:
-            raise SinkError(f"{self._where}: cannot be written: {reason_of(error)}") from error
-        self._open = True
-        if stream.format is not None:
-            self._start(stream.format)
+            raise SinkError(f"video: {path}: cannot be written: {reason_of(error)}") from error
 
-    def _start(self, frame_format: FrameFormat) -> None:
-        width, height, source_fps, *_ = frame_format
-        fps = self._settings.fps or source_fps or DEFAULT_FPS
+    def _start(self, height: int, width: int) -> None:
         self._canvas = np.empty((height, width, 3), np.uint8)
-        self._encoder = Encoder(self._settings.path, self._settings.codec, width, height, fps)
+        fps = self._fps or DEFAULT_FPS
+        self._encoder = Encoder(self._path(), self._codec, width, height, fps)
+        self._name = os.open(self._path(), os.O_PATH | os.O_CLOEXEC)
+        self._removal = Removal(self._name)
 
     def write(self, result: Result) -> None:
         """Encode one frame; one of another size than the first is scaled to it."""
@@ -97,7 +121,9 @@ class VideoSink:
             raise SinkError(f"{self._where}: not open")
         image = result.image
         if self._encoder is None:
-            self._start(FrameFormat(image.shape[1], image.shape[0]))
+            if self._canvas.size:
+                self._make_file()
+            self._start(*(self._canvas.shape[:2] if self._canvas.size else image.shape[:2]))
             assert self._encoder is not None
         if image.shape == self._canvas.shape:
             np.copyto(self._canvas, image)
@@ -106,10 +132,35 @@ class VideoSink:
             picture = image.copy()
             annotate(picture, result.detections)
             cv2.resize(picture, self._canvas.shape[1::-1], dst=self._canvas)
-        self._encoder.write(self._canvas)
+        try:
+            if self._removal.seen():
+                raise SinkError(f"video: {self._path()}: was removed")
+            self._encoder.write(self._canvas)
+        except SinkError:
+            self._leave_part()
+            raise
+
+    def _leave_part(self) -> None:
+        """Keep what was written of this part, if anything was, and let the next one begin."""
+        encoder, self._encoder = self._encoder, None
+        with contextlib.suppress(SinkError, OSError):
+            if encoder is not None:
+                encoder.close()
+        self._forget_name()
+        if encoder is not None and encoder.frames:
+            self._part += 1
+        elif self._part > 1:
+            with contextlib.suppress(OSError):
+                os.unlink(self._path())
+
+    def _forget_name(self) -> None:
+        name, self._name = self._name, -1
+        if name >= 0:
+            os.close(name)
 
     def close(self) -> None:
         """Finish the file; SinkError when it could not be written whole."""
         encoder, self._encoder, self._open = self._encoder, None, False
+        self._forget_name()
         if encoder is not None:
             encoder.close()

@@ -7,12 +7,14 @@ import io
 import json
 import os
 import resource
+import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import av
 import cv2
 import numpy as np
 import numpy.typing as npt
@@ -359,6 +361,78 @@ def test_a_video_may_end_at_once(tmp_path: Path, ending: str, frames: int) -> No
         sink.write(result(sequence, faces(), np.zeros((48, 64, 3), np.uint8)))
     sink.close()
     assert (path.stat().st_size > 0) == (frames > 0)
+
+
+def frames_of(path: Path) -> int:
+    with av.open(str(path)) as video:
+        return sum(1 for _ in video.decode(video=0))
+
+
+@pytest.mark.parametrize(
+    ("ending", "codec"),
+    [("mp4", "h264"), ("mov", "h264"), ("mkv", "h264"), ("avi", "mpeg4"), ("webm", "vp8")],
+)
+def test_the_codec_suits_the_ending(tmp_path: Path, ending: str, codec: str) -> None:
+    path = tmp_path / f"out.{ending}"
+    sink = sink_of("video", path)
+    sink.open(STREAM)
+    sink.write(result(0, faces(), np.zeros((48, 64, 3), np.uint8)))
+    sink.close()
+    with av.open(str(path)) as video:
+        assert video.streams.video[0].codec_context.name == codec
+
+
+@pytest.mark.parametrize("fps", [1e-5, 1e6])
+def test_odd_rates_are_bounded(tmp_path: Path, fps: float) -> None:
+    sink = sink_of("video", tmp_path / "out.mp4")
+    sink.open(StreamInfo("front", FrameFormat(64, 48, fps)))
+    for sequence in range(3):
+        sink.write(result(sequence, faces(), np.zeros((48, 64, 3), np.uint8)))
+    sink.close()
+    assert frames_of(tmp_path / "out.mp4") == 3
+
+
+@pytest.mark.parametrize("kind", ["video", "jsonl"])
+def test_a_removed_folder_is_told_and_made_again(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.sinks.target._LOOK_SECONDS", 0.0)
+    ending = {"video": "mp4", "jsonl": "jsonl"}[kind]
+    sink = sink_of(kind, tmp_path / "made" / f"out.{ending}")
+    sink.open(STREAM)
+    frame = result(0, faces(), np.zeros((48, 64, 3), np.uint8))
+    sink.write(frame)
+    shutil.rmtree(tmp_path / "made")
+    with pytest.raises(SinkError, match="was removed"):
+        sink.write(frame)
+    sink.write(frame)
+    sink.write(frame)
+    sink.close()
+    if kind == "video":
+        assert frames_of(tmp_path / "made" / "out.2.mp4") == 2
+    else:
+        assert len(lines_of(tmp_path / "made" / "out.jsonl")) == 2
+
+
+def test_a_video_goes_on_in_a_new_part_after_an_error(tmp_path: Path) -> None:
+    sink = sink_of("video", tmp_path / "out.mkv", codec="MJPG")
+    sink.open(STREAM)
+    noise = np.random.default_rng(1).integers(0, 255, (48, 64, 3), np.uint8)
+    written = 0
+    with files_no_larger_than(20_000):
+        while True:
+            try:
+                sink.write(result(written, faces(), noise))
+            except SinkError as error:
+                assert "out.mkv: cannot be written" in str(error)  # noqa: PT017
+                break
+            written += 1
+    for _ in range(5):
+        sink.write(result(0, faces(), noise))
+    sink.close()
+    assert 0 < frames_of(tmp_path / "out.mkv") <= written
+    assert frames_of(tmp_path / "out.2.mkv") == 5
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_video_to_a_full_disk_is_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
