@@ -11,14 +11,16 @@ __all__ = ["main"]
 
 def main() -> int:
     """Run the command line; signals are heard before anything else is imported."""
-    with StopRequests() as requests:
-        try:
-            from pipeline import cli
+    requests = StopRequests().__enter__()
+    try:
+        from pipeline import cli
 
-            return cli.main(requests=requests)
-        except KeyboardInterrupt:
-            sys.stderr.write("error: interrupted\n")
-            return 1
+        return cli.main(requests=requests)
+    except KeyboardInterrupt:
+        sys.stderr.write("error: interrupted\n")
+        return 1
+    finally:
+        requests.ignore()
 
 
 if __name__ == "__main__":

@@ -13,15 +13,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType, TracebackType
 
-__all__ = ["StopRequests"]
+__all__ = ["Interrupted", "StopRequests"]
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Interrupted(KeyboardInterrupt):
+    """A request to stop at once.
+
+    Python ends the process by SIGINT after any plain KeyboardInterrupt that left an ``exec`` of
+    text, which imports run, even if it was caught.
+    """
 
 
 class StopRequests:
     """Counts the requests to stop while it is entered; use it on the main thread.
 
-    ``bound``: how many may come before a loop is attached; the next one is a KeyboardInterrupt.
+    ``bound``: how many may come before a loop is attached; the next one raises Interrupted.
     """
 
     def __init__(self, bound: int = 1) -> None:
@@ -62,15 +70,20 @@ class StopRequests:
         """Only count again."""
         self._loop = self._on_stop = None
 
+    def ignore(self) -> None:
+        """Ignore signals for good: the process ends, and its exit code is to stay."""
+        for number in self._before:
+            signal.signal(number, signal.SIG_IGN)
+
     def refuse_any(self) -> None:
-        """KeyboardInterrupt at the next request, or now if there was one."""
+        """Raise Interrupted at the next request, or now if there was one."""
         self.bound = 0
         if self.count:
-            raise KeyboardInterrupt
+            raise Interrupted
 
     def _heard(self, number: int, frame: FrameType | None) -> None:
         self.count += 1
         if self._loop is not None and self._on_stop is not None:
             self._loop.call_soon_threadsafe(self._on_stop, self.count)
         elif self.count > self.bound:
-            raise KeyboardInterrupt
+            raise Interrupted

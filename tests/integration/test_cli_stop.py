@@ -162,6 +162,63 @@ def test_a_signal_ends_a_short_command(tmp_path: Path, command: str) -> None:
     assert (done.returncode, done.stderr) == (1, "error: interrupted\n")
 
 
+# A signal inside an ``exec`` of text, and one after the interpreter gave its handlers back.
+ODD_MOMENTS = {
+    "exec": """
+import sys
+from pipeline.signals import StopRequests
+requests = StopRequests().__enter__()
+requests.refuse_any()
+try:
+    exec("import os, signal; os.kill(os.getpid(), signal.SIGTERM)")
+except KeyboardInterrupt:
+    sys.exit(1)
+""",
+    "finalization": """
+import os, signal, sys
+
+class Late:
+    def __del__(self, kill=os.kill, pid=os.getpid(), number=signal.SIGTERM):
+        kill(pid, number)
+
+late = Late()
+sys.argv[1:] = ["check", "missing.yaml"]
+from pipeline.__main__ import main
+sys.exit(main() - 1)
+""",
+}
+
+
+@pytest.mark.parametrize("moment", ODD_MOMENTS)
+def test_a_signal_never_replaces_the_exit_code(tmp_path: Path, moment: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ODD_MOMENTS[moment]],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+
+
+def test_an_ignored_hangup_stays_ignored(start: Callable[..., Process]) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        process = start(ENDLESS)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert process.stdout is not None
+    assert process.stdout.readline()
+    process.send_signal(signal.SIGHUP)
+    for _ in range(20):
+        assert process.stdout.readline()
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 0, err
+
+
 LOST = """\
 cameras:
   gone: {uri: "http://127.0.0.1:PORT/", reconnect: {initial_s: 3600, max_s: 3600}}
