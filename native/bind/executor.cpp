@@ -27,9 +27,7 @@ py::array allocate(Executor& executor, const std::string& direction_text, std::s
     auto lease = std::make_unique<Lease>();
     {
         const py::gil_scoped_release release;
-        const auto& allocator = executor.allocator(context, direction, index);
-        const std::size_t bytes = spec.driver_size();
-        lease->block = executor.rebinds() ? allocator->lease(bytes) : allocator->lease_apart(bytes);
+        lease->block = executor.allocator(context, direction, index)->lease(spec.driver_size());
     }
     std::byte* const base = lease->block.block().base;
     return make_array(spec, base, py::cast(std::move(lease)), true);

@@ -61,9 +61,9 @@ std::byte* Allocator::malloc(std::size_t bytes) {
         block = std::move(fit->second);
         free_.erase(fit);
     } else {
-        block = obtain(lock, bytes,
-                       [](EngineContext& context, Direction direction, std::size_t index, std::size_t size,
-                          DmaBuf /*buffer*/) { return context.allocate(direction, index, size); });
+        block = obtain(lock, bytes, [direction = direction_, index = index_, bytes](EngineContext& context) {
+            return context.allocate(direction, index, bytes);
+        });
     }
     block->refs = 0;
     block->free_when_idle = false;
@@ -72,25 +72,23 @@ std::byte* Allocator::malloc(std::size_t bytes) {
     return base;
 }
 
-BlockRef Allocator::lease_apart(std::size_t bytes) {
-    return lease_once(bytes,
-                      [](EngineContext& context, Direction direction, std::size_t index, std::size_t size,
-                         DmaBuf /*buffer*/) { return context.allocate_apart(direction, index, size); });
+BlockRef Allocator::lease_slot(SlotKey slot, std::size_t bytes) {
+    if (limits_.reuse) return lease(bytes);
+    return lease_once(bytes, [slot, direction = direction_, index = index_, bytes](EngineContext& context) {
+        return context.allocate_slot(slot, direction, index, bytes);
+    });
 }
 
 BlockRef Allocator::import(std::size_t bytes, DmaBuf buffer) {
-    return lease_once(
-        bytes,
-        [](EngineContext& context, Direction direction, std::size_t index, std::size_t size, DmaBuf from) {
-            return context.import(direction, index, size, from);
-        },
-        buffer);
+    return lease_once(bytes, [direction = direction_, index = index_, bytes, buffer](EngineContext& context) {
+        return context.import(direction, index, bytes, buffer);
+    });
 }
 
-BlockRef Allocator::lease_once(std::size_t bytes, Obtain how, DmaBuf buffer) {
+BlockRef Allocator::lease_once(std::size_t bytes, Obtain how) {
     std::unique_lock lock(mutex_);
     if (closed_) throw Error(Errc::closed, place() + "its executor is closed");
-    auto block = obtain(lock, bytes, how, buffer);
+    auto block = obtain(lock, bytes, std::move(how));
     block->refs = 1;
     block->free_when_idle = true;
     block->once = true;
@@ -100,12 +98,12 @@ BlockRef Allocator::lease_once(std::size_t bytes, Obtain how, DmaBuf buffer) {
 }
 
 std::unique_ptr<Allocator::Block> Allocator::obtain(std::unique_lock<std::mutex>& lock, std::size_t bytes,
-                                                    Obtain how, DmaBuf buffer) {
+                                                    Obtain how) {
     reserve(bytes);
     lock.unlock();  // the context's thread may need the lock to finish its run first
     std::unique_ptr<Block> block;
     try {
-        block = allocate(bytes, how, buffer);
+        block = allocate(std::move(how));
     } catch (const Error& error) {
         lock.lock();
         counters_.live_bytes -= bytes;
@@ -135,7 +133,7 @@ void Allocator::reserve(std::size_t bytes) {
     counters_.live_bytes += bytes;
 }
 
-std::unique_ptr<Allocator::Block> Allocator::allocate(std::size_t bytes, Obtain how, DmaBuf buffer) {
+std::unique_ptr<Allocator::Block> Allocator::allocate(Obtain how) {
     // Shared with the thread, which may come to it after the wait was given up.
     struct Pending {
         std::mutex mutex;
@@ -143,8 +141,8 @@ std::unique_ptr<Allocator::Block> Allocator::allocate(std::size_t bytes, Obtain 
         std::unique_ptr<Block> block;
     };
     auto pending = std::make_shared<Pending>();
-    auto task = [pending, queue = queue_, direction = direction_, index = index_, bytes, how,
-                 buffer](EngineContext& context) {
+    auto task = [pending, queue = queue_, direction = direction_, index = index_,
+                 how = std::move(how)](EngineContext& context) {
         // Not over the driver's call, which may hang: who gives up must be able to say so.
         const auto abandoned = [&] {
             const std::lock_guard lock(pending->mutex);
@@ -152,7 +150,7 @@ std::unique_ptr<Allocator::Block> Allocator::allocate(std::size_t bytes, Obtain 
         };
         if (abandoned()) return;
         auto block = std::make_unique<Block>();
-        block->driver = how(context, direction, index, bytes, buffer);
+        block->driver = how(context);
         block->direction = direction;
         block->index = index;
         block->queue = queue;

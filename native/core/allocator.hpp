@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -59,8 +60,8 @@ public:
     [[nodiscard]] BlockRef find(const void* base);
     // A block that goes back to the free list with its last reference.
     [[nodiscard]] BlockRef lease(std::size_t bytes);
-    // A block that no slot has, and that goes back to the driver with its last reference.
-    [[nodiscard]] BlockRef lease_apart(std::size_t bytes);
+    // The same for a slot.
+    [[nodiscard]] BlockRef lease_slot(SlotKey slot, std::size_t bytes);
     // A block in a dma-buf, let go of with its last reference. Throws what the engine throws.
     [[nodiscard]] BlockRef import(std::size_t bytes, DmaBuf buffer);
 
@@ -79,12 +80,12 @@ private:
     void hand_back(std::unique_ptr<Block> block) noexcept;
     void settle(Allocated::iterator entry) noexcept;
     void reserve(std::size_t bytes);
-    using Obtain = DriverBlock (*)(EngineContext&, Direction, std::size_t index, std::size_t bytes, DmaBuf);
+    using Obtain = std::function<DriverBlock(EngineContext&)>;
     // From the driver, counted. Called with the lock held, which it gives up meanwhile.
-    std::unique_ptr<Block> obtain(std::unique_lock<std::mutex>& lock, std::size_t bytes, Obtain how,
-                                  DmaBuf buffer = {});
-    std::unique_ptr<Block> allocate(std::size_t bytes, Obtain how, DmaBuf buffer);
-    [[nodiscard]] BlockRef lease_once(std::size_t bytes, Obtain how, DmaBuf buffer = {});
+    std::unique_ptr<Block> obtain(std::unique_lock<std::mutex>& lock, std::size_t bytes, Obtain how);
+    std::unique_ptr<Block> allocate(Obtain how);
+    // A block that goes back to the driver with its last reference.
+    [[nodiscard]] BlockRef lease_once(std::size_t bytes, Obtain how);
     [[nodiscard]] std::string place() const;  // "input 0 'image': "
 
     const std::shared_ptr<ContextQueue> queue_;

@@ -29,6 +29,9 @@ struct DriverBlock {
     void* handle = nullptr;
 };
 
+// A slot of a ring; no two of an executor ever have the same.
+enum class SlotKey : std::uint64_t {};
+
 // Memory of somebody else, such as a camera's: `offset` bytes into a dma-buf. The descriptor is lent.
 struct DmaBuf {
     int fd = -1;
@@ -56,15 +59,18 @@ public:
     EngineContext& operator=(const EngineContext&) = delete;
     virtual ~EngineContext() = default;
 
-    // Driver memory for tensor `index`, at least `bytes` long. Throws Errc::allocation.
+    // Driver memory for tensor `index`, at least `bytes` long. Throws Errc::allocation. An engine that
+    // does not rebind never gets it for a run.
     virtual DriverBlock allocate(Direction direction, std::size_t index, std::size_t bytes) = 0;
     virtual void release(Direction direction, std::size_t index, DriverBlock block) noexcept = 0;
 
-    // The same for a caller of an engine that does not rebind: no run is ever given it.
-    virtual DriverBlock allocate_apart(Direction direction, std::size_t index, std::size_t bytes) {
+    // The same for a slot, which has one block of each tensor, or none while its block is replaced.
+    virtual DriverBlock allocate_slot(SlotKey /*slot*/, Direction direction, std::size_t index,
+                                      std::size_t bytes) {
         return allocate(direction, index, bytes);
     }
-    // The same in a dma-buf, which `release` lets go of. Throws Errc::config where the engine cannot.
+    // The same as `allocate` in a dma-buf, which `release` lets go of. Throws Errc::config where the engine
+    // cannot.
     virtual DriverBlock import(Direction /*direction*/, std::size_t /*index*/, std::size_t /*bytes*/,
                                DmaBuf /*buffer*/) {
         throw Error(Errc::config, "this engine takes no dma-buf");
@@ -103,9 +109,8 @@ public:
     [[nodiscard]] virtual std::size_t context_count() const noexcept = 0;
     [[nodiscard]] virtual const std::vector<TensorSpec>& inputs() const noexcept = 0;
     [[nodiscard]] virtual const std::vector<TensorSpec>& outputs() const noexcept = 0;
-    // Whether any block may be bound for any run of its context. False: a slot runs on its own blocks
-    // only, which are allocated one after the other and used by no other slot, and a caller's memory is
-    // copied through them.
+    // True if any block may be bound for any run of its context. False: a slot runs on the blocks that
+    // were allocated for it only, and a caller's memory is copied through them.
     [[nodiscard]] virtual bool rebinds() const noexcept { return true; }
     // What the user should know, by name: how the engine works on this model and what that costs.
     // Safe from any thread, at any time.

@@ -33,8 +33,8 @@ public:
     [[nodiscard]] bool zero_copy(Direction direction, std::size_t index) const;
     // Whether a caller's driver memory may be bound for a run instead of a slot's own.
     [[nodiscard]] bool rebinds() const noexcept { return rebinds_; }
-    // Held while a slot's blocks are obtained: an engine that does not rebind ties them together.
-    [[nodiscard]] std::mutex& assembly() noexcept { return assembly_; }
+    // For a new slot of any of its rings.
+    [[nodiscard]] SlotKey next_slot() noexcept { return SlotKey{slots_++}; }
     // Another shape of the first input, in every context or in none. Throws Errc::slot_state while a
     // ring is open, and what the engine throws.
     void reshape(const std::vector<std::int64_t>& shape);
@@ -69,7 +69,7 @@ private:
     std::map<Shape, std::unique_ptr<const TensorSpecs>> specs_;
     std::atomic<const TensorSpecs*> current_;
     const bool rebinds_;
-    std::mutex assembly_;
+    std::atomic<std::uint64_t> slots_ = 0;
     std::mutex opening_;
     std::size_t rings_ = 0;
     bool reshaping_ = false;

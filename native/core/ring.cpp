@@ -63,17 +63,17 @@ std::shared_ptr<Ring> Ring::create(std::shared_ptr<Executor> executor, std::size
 }
 
 void Ring::add_slots(std::size_t depth) {
-    const std::lock_guard lock(executor_->assembly());
     for (std::size_t i = 0; i < depth; ++i) {
         auto slot = std::make_unique<Slot>();
         slot->ring = this;
         slot->index = i;
+        slot->key = executor_->next_slot();
         slot->context = i % executor_->context_count();
         for (const auto direction : {Direction::input, Direction::output}) {
             const auto& specs = executor_->specs(direction);
             for (std::size_t k = 0; k < specs.size(); ++k) {
                 const auto& allocator = executor_->allocator(slot->context, direction, k);
-                slot->own(direction).push_back(allocator->lease(specs[k].driver_size()));
+                slot->own(direction).push_back(allocator->lease_slot(slot->key, specs[k].driver_size()));
             }
         }
         slot->run_inputs.reserve(slot->inputs.size());

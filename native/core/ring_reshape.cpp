@@ -83,7 +83,7 @@ bool Ring::fit(Slot& slot) {
             if (ref && ref.block().length >= specs[i].driver_size()) continue;
             ref.reset();
             allocator->trim();
-            ref = allocator->lease(specs[i].driver_size());
+            ref = allocator->lease_slot(slot.key, specs[i].driver_size());
             replaced = true;
         }
     }

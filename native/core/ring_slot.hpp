@@ -35,6 +35,7 @@ struct Ring::Slot final : Command {
 
     Ring* ring = nullptr;
     std::size_t index = 0;
+    SlotKey key{};
     std::size_t context = 0;
     std::vector<BlockRef> inputs;
     std::vector<BlockRef> outputs;

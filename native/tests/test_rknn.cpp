@@ -81,7 +81,7 @@ void slots_share_or_have_contexts() {
         run_one(*ring, {}, 1);
         // Memory of a caller belongs to no slot, and is copied.
         const auto before = contexts();
-        const auto mine = executor->allocator(0, Direction::input, 0)->lease_apart(RknnModel{}.image_bytes());
+        const auto mine = executor->allocator(0, Direction::input, 0)->lease(RknnModel{}.image_bytes());
         CHECK(contexts() == before);  // nor does it need one
         const SlotId id = test::acquire(*ring);
         const auto image = picture({}, 9);
@@ -166,6 +166,41 @@ void shapes_change() {
     CHECK_THROWS(Ring::create(fixed, 1, true)->reshape({1, 4, 4, 3}), Errc::config, "one shape");
 }
 
+// Where only the input grows, a slot's output stays with the runtime context that it was made for.
+void a_later_ring_grows_in_part() {
+    RknnModel model;
+    model.dynamic = true;
+    std::string bytes = model.bytes();
+    const std::string both = "dims=1,5,8,8|1,5,4,4";
+    bytes.replace(bytes.find(both), both.size(), "dims=1,5,8,8|1,5,8,8");
+    const Standin standin(library);
+    RknnOptions o = rknn_options(model);
+    o.model = folder->write("grows.rknn", bytes);
+    o.contexts = 1;
+    o.input_shape = {1, 16, 16, 3};
+    const auto executor = open(o);
+    const auto run_all = [](Ring& ring) {
+        for (std::size_t i = 0; i < ring.depth(); ++i) {
+            const SlotId id = test::acquire(ring);
+            ring.submit(id, {}, {});
+            const auto done = test::wait_completions(ring);
+            if (done[0].error) test::fail(__FILE__, __LINE__, "run", done[0].error->what());
+            ring.release(id);
+        }
+    };
+    for (int turn = 0; turn < 2; ++turn) {
+        Ring::create(executor, 2, true)->close();
+        const auto ring = Ring::create(executor, 3, true);
+        run_all(*ring);
+        ring->reshape({1, 32, 32, 3});
+        for (unsigned i = 0; i < 3; ++i) run_one(*ring, model, i);
+        ring->reshape({1, 16, 16, 3});
+        run_all(*ring);
+        ring->close();
+    }
+    test::eventually([&] { return standin.stats().live_contexts == 1; });
+}
+
 void a_dma_buf_is_an_input() {
     const Standin standin(library);
     RknnOptions o = rknn_options();
@@ -226,6 +261,7 @@ int main(int argc, char** argv) {
     slots_share_or_have_contexts();
     older_runtimes_do();
     shapes_change();
+    a_later_ring_grows_in_part();
     a_dma_buf_is_an_input();
     notes_tell_what_it_costs();
 }

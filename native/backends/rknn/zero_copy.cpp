@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -37,7 +38,8 @@ struct Block {
 struct Lane {
     Handle own;
     Context context = 0;
-    std::vector<Block*> inputs;  // context_per_slot: that it is made for; else: bound last
+    std::optional<SlotKey> slot;  // context_per_slot: that it is made for
+    std::vector<Block*> inputs;   // of the slot; else: bound last
     std::vector<Block*> outputs;
     std::size_t blocks = 0;
     bool ran = false;
@@ -47,9 +49,8 @@ struct Lane {
     }
 };
 
-// With `rebind` all blocks belong to one lane. With `context_per_slot` each set of blocks has a lane
-// of its own, bound before its first run and never again: a ring takes its blocks slot by slot, so a
-// slot's blocks share a lane.
+// With `rebind` all blocks belong to one lane. With `context_per_slot` each slot has a lane of its own,
+// whose blocks are bound before its first run and not again until its shape changes.
 class ZeroCopyContext final : public EngineContext {
 public:
     ZeroCopyContext(Session& session, std::size_t index, Handle first)
@@ -59,13 +60,15 @@ public:
     }
     ~ZeroCopyContext() override { session_.alive -= lanes_.size(); }
 
+    // Of the first lane's context, which bears any number of blocks that are never bound.
     DriverBlock allocate(Direction direction, std::size_t index, std::size_t bytes) override {
-        return allocate_in(lane_for(direction, index), direction, index, bytes, session_.per_slot);
+        return allocate_in(*lanes_[0], direction, index, bytes, false);
     }
 
-    // Of the first lane's context, which bears any number of blocks that are never bound.
-    DriverBlock allocate_apart(Direction direction, std::size_t index, std::size_t bytes) override {
-        return allocate_in(*lanes_[0], direction, index, bytes, false);
+    DriverBlock allocate_slot(SlotKey slot, Direction direction, std::size_t index,
+                              std::size_t bytes) override {
+        if (!session_.per_slot) return allocate(direction, index, bytes);
+        return allocate_in(lane_for(slot), direction, index, bytes, true);
     }
 
     DriverBlock import(Direction direction, std::size_t index, std::size_t bytes, DmaBuf buffer) override {
@@ -185,18 +188,25 @@ private:
         return *lanes_.back();
     }
 
-    Lane& lane_for(Direction direction, std::size_t index) {
-        if (!session_.per_slot) return *lanes_[0];
+    Lane& lane_for(SlotKey slot) {
         for (const auto& lane : lanes_) {
-            if (!lane->ran && lane->tensors(direction)[index] == nullptr) return *lane;
+            if (lane->slot == slot) return *lane;
         }
-        Lane& lane = add_lane(session_.duplicate(lanes_[0]->context, core_));
-        ++session_.alive;
-        return lane;
+        Lane* lane = lanes_[0].get();
+        if (lane->slot || lane->ran) {
+            lane = &add_lane(session_.duplicate(lane->context, core_));
+            ++session_.alive;
+        }
+        lane->slot = slot;
+        return *lane;
     }
 
     // The first stays: the others are made from it.
     void drop_if_idle(Lane& lane) noexcept {
+        const auto gone = [](const Block* block) { return block == nullptr; };
+        if (std::ranges::all_of(lane.inputs, gone) && std::ranges::all_of(lane.outputs, gone)) {
+            lane.slot.reset();
+        }
         if (lane.blocks > 0 || &lane == lanes_[0].get()) return;
         std::erase_if(lanes_, [&](const auto& other) { return other.get() == &lane; });
         --session_.alive;
