@@ -30,7 +30,8 @@ class Reader(Protocol):
     """A source of frames: file, camera, folder, array iterator, generator.
 
     ``live`` tells whether frames come at their own pace (camera) or as fast as they are
-    read (file); it decides the default overflow policy.
+    read (file); it decides the default overflow policy. A reader may also have an integer
+    ``damaged``: the pictures so far that its decoder patched up or refused.
     """
 
     live: bool

@@ -128,6 +128,9 @@ class _Collector:
         dropped = CounterMetricFamily(
             "pipeline_dropped", "Frames dropped", labels=["camera", "cause"]
         )
+        damaged = CounterMetricFamily(
+            "pipeline_damaged", "Pictures that their decoder calls damaged", labels=["camera"]
+        )
         lost = CounterMetricFamily(
             "pipeline_reconnects", "Times that it came back", labels=["camera"]
         )
@@ -138,13 +141,14 @@ class _Collector:
         for name, camera in self._stats.cameras.items():
             frames.add_metric([name], camera.frames)
             results.add_metric([name], camera.results)
+            damaged.add_metric([name], camera.damaged)
             lost.add_metric([name], camera.reconnects)
             live.add_metric([name], 1.0 if camera.state == "live" else 0.0)
             for cause, number in camera.dropped.items():
                 dropped.add_metric([name, cause], number)
             buckets, total = self._recorder.cameras[name].latency.cumulative(_AGES)
             age.add_metric([name], buckets, sum_value=total)
-        yield from (frames, results, dropped, lost, live, age)
+        yield from (frames, results, dropped, damaged, lost, live, age)
 
     def _of_the_rest(self) -> Iterator[Any]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily

@@ -45,6 +45,7 @@ def summary(stats: Stats) -> dict[str, Any]:
         "frames": stats.frames,
         "results": stats.results,
         "dropped": dict(stats.dropped),
+        "damaged": stats.damaged,
         "undelivered": dict(stats.undelivered),
         "fps": number(stats.fps),
         "elapsed_s": number(stats.elapsed_s),
@@ -70,6 +71,7 @@ def _camera(camera: CameraStats) -> dict[str, Any]:
         "frames": camera.frames,
         "results": camera.results,
         "dropped": dict(camera.dropped),
+        "damaged": camera.damaged,
         "reconnects": camera.reconnects,
         "fps": number(camera.fps),
         "latency_ms": _percentiles(camera.latency_ms),
@@ -106,6 +108,8 @@ def table(stats: Stats) -> str:
         ("rate", f"{shown(stats.fps)} fps over {shown(stats.elapsed_s)} s"),
         ("age", _pair(stats.latency_ms)),
     ]
+    if stats.damaged:
+        rows.append(("damaged", f"{stats.damaged} pictures"))
     if any(stats.undelivered.values()):
         rows.append(("undelivered", _counts(stats.undelivered)))
     if len(stats.cameras) > 1 or any(camera.reconnects for camera in stats.cameras.values()):

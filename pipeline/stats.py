@@ -118,6 +118,7 @@ class CameraStats:
     reconnects: int
     fps: float
     latency_ms: Percentiles
+    damaged: int = 0
 
 
 @dataclass(frozen=True)
@@ -132,8 +133,10 @@ class Stats:
     ``undelivered``, by receiver: they are results all the same. ``driver_allocations`` are
     those when the ring was ready and now, ``notes`` what the engine says about itself.
     ``events`` counts the states that each camera, the engine and each sink came into.
-    ``loop_lag_ms`` is how late the event loop was, looked at every 100 ms. ``chosen`` tells what
-    the settings that are ``auto`` became, if there was something to measure.
+    ``damaged`` are pictures that their decoder patched up or refused, whether they were handed
+    out or not (``source.on_damage``). ``loop_lag_ms`` is how late the event loop was, looked at
+    every 100 ms. ``chosen`` tells what the settings that are ``auto`` became, if there was
+    something to measure.
     """
 
     frames: int
@@ -158,6 +161,7 @@ class Stats:
     notes: dict[str, str] = field(default_factory=dict)
     loop_lag_ms: Percentiles = _NOTHING
     chosen: Choice | None = None
+    damaged: int = 0
 
 
 @dataclass
@@ -168,6 +172,7 @@ class CameraRecorder:
     frames: int = 0
     results: int = 0
     reconnects: int = 0
+    damaged: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
     latency: Histogram = field(default_factory=Histogram)
     stages: dict[str, Histogram] = field(
@@ -201,6 +206,7 @@ class CameraRecorder:
             self.reconnects,
             _rate([self])[0],
             self.latency.milliseconds(),
+            self.damaged,
         )
 
 
@@ -242,6 +248,7 @@ class Recorder:
             "frames": sum(camera.frames for camera in cameras),
             "results": sum(camera.results for camera in cameras),
             "dropped": dict(sum((camera.dropped for camera in cameras), Counter())),
+            "damaged": sum(camera.damaged for camera in cameras),
             "undelivered": dict(self.undelivered),
             "fps": fps,
             "elapsed_s": elapsed,

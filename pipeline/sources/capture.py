@@ -13,6 +13,7 @@ import numpy as np
 from pipeline.clock import Clock
 from pipeline.errors import FormatChangedError, SourceError
 from pipeline.frame import FrameFormat, Image
+from pipeline.sources.pace import sane_rate
 from pipeline.sources.reader import CaptureReader
 from pipeline.sources.videoio import error_line, mute_ffmpeg, quiet_opencv, unmute_ffmpeg
 
@@ -55,6 +56,8 @@ class Capture:
     ) -> None:
         self.where = where
         self.copies = 0
+        self.declared = None  # OpenCV does not tell an index from an estimate
+        self.damaged = self.refused = 0  # of damage it tells nothing at all
         self._open = True
         mute_ffmpeg()
         try:
@@ -85,7 +88,7 @@ class Capture:
         height = int(self.get(cv2.CAP_PROP_FRAME_HEIGHT))
         if not (width and height):
             raise SourceError(f"{self.where}: has no pictures of a known size")
-        fps = self.get(cv2.CAP_PROP_FPS) or None
+        fps = sane_rate(self.get(cv2.CAP_PROP_FPS))
         return FrameFormat(width, height, fps, int(self.get(cv2.CAP_PROP_FRAME_COUNT)) or None)
 
     def rewind(self) -> bool:

@@ -1,4 +1,4 @@
-"""What a video file says about its own length, to tell a cut file from one that ended.
+"""The structure of a video file, to tell a cut file from one that ended.
 
 The frame count that OpenCV reports is often an estimate. The structure of the common
 containers is not: each part begins with its size, so a file that stops before the last part
@@ -15,11 +15,9 @@ __all__ = ["Container", "inspect"]
 
 
 class Container(NamedTuple):
-    """``cut``: whether bytes are missing at the end, None where the format does not tell.
-    ``seconds``: declared play time, None where unknown."""
+    """``cut``: bytes are missing at the end; None where the format does not tell."""
 
     cut: bool | None = None
-    seconds: float | None = None
 
 
 def inspect(path: str) -> Container:
@@ -41,34 +39,15 @@ def inspect(path: str) -> Container:
 
 def _iso(file: BinaryIO, size: int) -> Container:
     offset = 0
-    seconds = None
     while offset + 8 <= size:
         file.seek(offset)
-        length, kind = struct.unpack(">I4s", file.read(8))
+        (length,) = struct.unpack(">I4x", file.read(8))
         if length == 1:
             (length,) = struct.unpack(">Q", file.read(8))
-        if length == 0:  # up to the end of the file, however long
-            return Container(None, seconds)
-        if length < 8:
-            return Container(None, seconds)
-        if kind == b"moov":
-            seconds = _movie_seconds(file.read(min(length, 256)))
+        if length < 8:  # 0: up to the end of the file, however long
+            return Container()
         offset += length
-    return Container(offset != size, seconds)
-
-
-def _movie_seconds(start: bytes) -> float | None:
-    """Play time from the movie header, which counts edits; media headers do not."""
-    at = start.find(b"mvhd")
-    if at < 0:
-        return None
-    if start[at + 4] == 1:
-        scale, duration = struct.unpack_from(">IQ", start, at + 24)
-        unknown = 0xFFFFFFFFFFFFFFFF
-    else:
-        scale, duration = struct.unpack_from(">II", start, at + 16)
-        unknown = 0xFFFFFFFF
-    return duration / scale if scale and duration not in (0, unknown) else None
+    return Container(offset != size)
 
 
 def _riff_end(file: BinaryIO, size: int) -> int:

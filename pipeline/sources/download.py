@@ -68,6 +68,11 @@ class HttpReader:
         """Write the grabbed frame into ``buffer``."""
         self._opened().retrieve(buffer)
 
+    @property
+    def damaged(self) -> int:
+        """Pictures that the reader calls damaged."""
+        return int(getattr(self._reader, "damaged", 0))
+
     def interrupt(self) -> None:
         """Make a waiting ``open`` or ``grab`` end, as soon as the reader can."""
         with self._lock:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pipeline.clock import Clock
@@ -16,6 +17,8 @@ from pipeline.sources.reader import CaptureReader
 from pipeline.sources.settings import SourceSettings
 
 if TYPE_CHECKING:
+    from av.container import InputContainer
+
     from pipeline.sources.capture import Capture
     from pipeline.sources.movie import Movie
 
@@ -23,47 +26,54 @@ __all__ = ["FileReader"]
 
 _log = logging.getLogger(__name__)
 
-# After a damaged stretch the decoder goes on, so a failed grab is not yet the end.
+# After a damaged stretch OpenCV goes on, so a failed grab is not yet the end.
 _SPARE_GRABS = 4
 _MOST_GRABS = 1000
-# A count that is only declared may be off; less than this share missing is logged, no error.
+# When more than this share cannot be decoded the file counts as damaged; less is logged.
 _TOLERATED_SHARE = 0.1
 
 
 class FileReader(CaptureReader["Capture | Movie"]):
     """Frames of one video file, implementing ``Reader``.
 
-    Where planes are wanted, and PyAV is installed and can hand them out, it reads; else OpenCV
-    does, as BGR.
+    PyAV reads, where it is installed; else OpenCV does, as BGR.
     Stamps are when a frame was read or, with ``realtime``, when it was due by the file's own
     time. With ``loop`` the file starts again for ever. A file that was cut or is damaged
     delivers what can be decoded, then raises SourceError: it does when its structure says
-    that bytes are missing at the end and frames are missing too, and when more than a tenth
-    of the declared frames and of the play time are missing. Fewer missing are logged.
+    that bytes are missing at the end and frames are missing too, and when the decoder refused
+    more than a tenth of the frames. Fewer are logged. ``connect`` opens what is no regular
+    file, but has an end.
     """
 
     live = False
 
-    def __init__(self, settings: SourceSettings, clock: Clock) -> None:
+    def __init__(
+        self,
+        settings: SourceSettings,
+        clock: Clock,
+        connect: Callable[[], InputContainer] | None = None,
+    ) -> None:
         self._path = str(settings.uri)
         super().__init__(redact(self._path))
         self._clock = clock
         self._loop = settings.loop
         self._realtime = settings.realtime
         self._fps = settings.fps
-        self._planes = settings.pixels == "auto"
+        self._settings = settings
+        self._connect = connect
         self._pace: Pace | None = None
         self._container = Container()
         self._declared = 0
-        self._rate = 0.0
         self._delivered = 0
         self._first_ns = 0
-        self._last_ns = 0
+        self._refused = 0  # before this pass
+        self._before = 0  # damaged ones of captures that were closed
 
     def open(self) -> FrameFormat:
         """Open the file. SourceError when it is absent, empty or no video."""
-        self._check_file()
-        self._container = inspect(self._path)
+        if self._connect is None:
+            self._check_file()
+            self._container = inspect(self._path)
         self._capture = self._open_capture()
         try:
             found = self._capture.frame_format()
@@ -71,7 +81,6 @@ class FileReader(CaptureReader["Capture | Movie"]):
             self.close()
             raise
         self._declared = found.frames or 0
-        self._rate = found.fps or 0.0
         if self._realtime:
             self._pace = Pace(self._clock, found.fps or self._fps)
         return found._replace(frames=None) if self._loop else found
@@ -84,15 +93,28 @@ class FileReader(CaptureReader["Capture | Movie"]):
                 return self._stamp(capture)
             if self._stop.is_set():
                 break
-            self._check_complete()
+            self._check_complete(capture)
             if not self._loop:
                 break
+            self._refused = capture.refused
             self._restart()
             if self._seek_start(capture):
                 return self._stamp(capture)
             self.close()
+            self._refused = 0
             capture = self._capture = self._open_capture()
         return None
+
+    def close(self) -> None:
+        """Close the file."""
+        self._before = self.damaged
+        super().close()
+
+    @property
+    def damaged(self) -> int:
+        """Pictures that the decoder patched up or refused."""
+        capture = self._capture
+        return self._before + (0 if capture is None else capture.damaged + capture.refused)
 
     @property
     def copies(self) -> int:
@@ -110,12 +132,20 @@ class FileReader(CaptureReader["Capture | Movie"]):
             raise SourceError(f"{self._where}: the file is empty")
 
     def _open_capture(self) -> Capture | Movie:
-        # Absolute, as FFmpeg takes "name:rest" for a protocol.
-        path = os.path.abspath(self._path)
         # At a cut more of them would cost the last pictures.
         threads = 1 if self._container.cut else _decoder_threads()
-        movie = _movie(path, self._where, threads) if self._planes else None
-        return movie or self._open_with_opencv(path)
+        # Absolute, as FFmpeg takes "name:rest" for a protocol.
+        path = os.path.abspath(self._path)
+        try:
+            movie = _movie(self._connect or path, self._settings, self._where, threads)
+            return movie or self._open_with_opencv(path)
+        except SourceError as error:
+            if self._container.cut and error.__cause__ is not None:
+                raise SourceError(
+                    f"{self._where}: the file is cut off and its index, which stood at the "
+                    "end, is missing"
+                ) from error
+            raise
 
     def _open_with_opencv(self, path: str) -> Capture:
         # Tens of megabytes that are not needed where PyAV reads.
@@ -127,11 +157,6 @@ class FileReader(CaptureReader["Capture | Movie"]):
         try:
             capture = Capture(path, ffmpeg_backend(), self._where)
         except SourceError as error:
-            if self._container.cut:
-                raise SourceError(
-                    f"{self._where}: the file is cut off and its index, which stood at the "
-                    "end, is missing"
-                ) from error
             raise SourceError(f"{self._where}: not a video file that can be decoded") from error
         # FFmpeg draws text files as pictures of their text.
         if int(capture.get(cv2.CAP_PROP_FOURCC)) == cv2.VideoWriter.fourcc(*"ansi"):
@@ -140,8 +165,11 @@ class FileReader(CaptureReader["Capture | Movie"]):
         return capture
 
     def _advance(self, capture: Capture | Movie) -> bool:
-        missing = max(0, self._declared - self._delivered)
-        for _ in range(min(_MOST_GRABS, missing + _SPARE_GRABS)):
+        grabs = 1
+        if capture.declared is None:
+            missing = max(0, self._declared - self._delivered)
+            grabs = min(_MOST_GRABS, missing + _SPARE_GRABS)
+        for _ in range(grabs):
             if self._stop.is_set():
                 return False
             if capture.grab():
@@ -153,12 +181,10 @@ class FileReader(CaptureReader["Capture | Movie"]):
         if self._delivered == 0:
             self._first_ns = position
         self._delivered += 1
-        self._last_ns = max(self._last_ns, position)
         return self._clock.now() if self._pace is None else self._pace.wait(self._stop, position)
 
     def _restart(self) -> None:
         self._delivered = 0
-        self._last_ns = 0
         if self._pace is not None:
             self._pace.restart()
 
@@ -168,24 +194,19 @@ class FileReader(CaptureReader["Capture | Movie"]):
             return False
         return capture.position_ns() == self._first_ns
 
-    def _check_complete(self) -> None:
-        delivered, declared = self._delivered, self._declared
+    def _check_complete(self, capture: Capture | Movie) -> None:
+        delivered, refused = self._delivered, capture.refused - self._refused
         if delivered == 0:
             raise SourceError(f"{self._where}: no frame of it can be decoded")
-        missing = declared - delivered
-        if missing <= 0:
-            return
-        told = f"{self._where}: {delivered} of {declared} frames could be decoded"
-        if self._container.cut:
-            raise SourceError(f"{told}; the file is cut off")
-        if missing > declared * _TOLERATED_SHARE and self._ended_early():
+        if self._container.cut and self._declared > delivered:
+            told = f"{delivered} of {self._declared} frames could be decoded"
+            raise SourceError(f"{self._where}: {told}; the file is cut off")
+        total = max(capture.declared or 0, delivered + refused)
+        told = f"{self._where}: {delivered} of {total} frames could be decoded"
+        if refused > (delivered + refused) * _TOLERATED_SHARE:
             raise SourceError(f"{told}; the file is damaged")
-        _log.warning("%s", told)
-
-    def _ended_early(self) -> bool:
-        seconds = self._container.seconds or (self._declared / self._rate if self._rate else 0.0)
-        played = (self._last_ns - self._first_ns) / 1e9 + (1 / self._rate if self._rate else 0.0)
-        return played < seconds * (1 - _TOLERATED_SHARE)
+        if refused:
+            _log.warning("%s", told)
 
 
 def _decoder_threads() -> int:
@@ -193,9 +214,28 @@ def _decoder_threads() -> int:
     return len(os.sched_getaffinity(0)) + 1
 
 
-def _movie(path: str, where: str, threads: int) -> Movie | None:
+def _movie(
+    source: str | Callable[[], InputContainer], settings: SourceSettings, where: str, threads: int
+) -> Movie | None:
     try:
-        from pipeline.sources.movie import open_movie
+        import av
+
+        from pipeline.sources.movie import Movie
+        from pipeline.sources.pictures import open_container
     except ImportError:  # PyAV comes with the extra "streams"
         return None
-    return open_movie(path, where, threads)
+    if callable(source):
+        container = source()
+    else:
+        try:
+            container = open_container(source)
+        except (av.FFmpegError, ValueError) as error:
+            raise SourceError(f"{where}: not a video file that can be decoded") from error
+    return Movie(
+        container,
+        where,
+        threads,
+        planes=settings.pixels == "auto",
+        on_damage=settings.on_damage or "count",
+        max_pixels=settings.max_pixels,
+    )

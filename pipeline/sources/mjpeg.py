@@ -97,6 +97,11 @@ class MjpegReader:
             self._picture = self._next(deadline)
         raise SourceError(f"{self._where}: nothing was grabbed")
 
+    @property
+    def damaged(self) -> int:
+        """Pictures that were passed over."""
+        return self._damage.count
+
     def interrupt(self) -> None:
         """Make a waiting ``open`` or ``grab`` end at once."""
         self._stop.set()

@@ -1,100 +1,146 @@
-"""A video file through PyAV, which hands out the planes that OpenCV would convert at once."""
+"""A video that has an end, through PyAV: its pictures, and how many of them are damaged."""
 
 from __future__ import annotations
 
-import contextlib
 from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, cast
 
 import av
+from av.stream import Discard, Disposition
 
 from pipeline.errors import SourceError
-from pipeline.frame import FrameFormat, Image
-from pipeline.sources.pictures import PictureWriter, format_of, open_container
+from pipeline.frame import FrameFormat, Image, check_size
+from pipeline.sources.pace import sane_rate
+from pipeline.sources.pictures import PictureWriter, declared_format, format_of
+from pipeline.sources.settings import MAX_PIXELS, OnDamage
 
 if TYPE_CHECKING:
     from av import Packet, VideoFrame, VideoStream
     from av.container import InputContainer
 
-__all__ = ["Movie", "open_movie"]
+__all__ = ["Movie", "video_of"]
 
 # Packets in a row that cannot be read before that is the end.
 _MOST_BAD_READS = 16
 
 
-def open_movie(path: str, where: str, threads: int) -> Movie | None:
-    """The file, if its pictures are kept as planes and nothing is unusual about it, else None.
-
-    What OpenCV turns upright is left to it, and so is to say what is wrong with a file. With
-    more than one of ``threads`` the last pictures before a damaged end, one for each, are lost.
-    """
-    try:
-        container = open_container(path)
-    except (av.FFmpegError, ValueError):
-        return None
-    try:
-        # The first picture tells more than the container, and whether there is one.
-        movie = Movie(container, where, threads)
-        if movie.suits():
-            return movie
-    except (SourceError, av.FFmpegError, ValueError):
-        pass
-    container.close()
-    return None
+def video_of(container: InputContainer) -> VideoStream | None:
+    """The best stream of pictures that play; the cover of a sound file is none."""
+    found = container.streams.best("video")
+    if found is None or found.disposition & Disposition.attached_pic:
+        cover = Disposition.attached_pic
+        moving = [each for each in container.streams.video if not each.disposition & cover]
+        return moving[0] if moving else None
+    return cast("VideoStream", found)
 
 
 class Movie:
-    """An open file of planes; it is played like a ``Capture``, and damage is met like there."""
+    """An open container that is played to its end, like a ``Capture``.
+
+    Pictures that the decoder calls damaged are counted in ``damaged`` and, by ``on_damage``,
+    handed out, passed over or a SourceError; what it cannot decode at all is counted in
+    ``refused``. With more than one of ``threads`` the last pictures before a cut end, one for
+    each, are lost. None may have more than ``max_pixels``.
+    """
 
     copies = 0
 
-    def __init__(self, container: InputContainer, where: str, threads: int) -> None:
-        found = container.streams.best("video")
-        if found is None:
-            raise SourceError(f"{where}: there is no video in it")
+    def __init__(
+        self,
+        container: InputContainer,
+        where: str,
+        threads: int = 1,
+        *,
+        planes: bool = True,
+        on_damage: OnDamage = "count",
+        max_pixels: int = MAX_PIXELS,
+    ) -> None:
         self._where = where
         self._container: InputContainer | None = container
-        self._stream = cast("VideoStream", found)
-        # Unlike those of a live stream, frames of a file may be held back by threads.
-        self._stream.codec_context.thread_type = "AUTO" if threads > 1 else "NONE"
-        self._stream.codec_context.thread_count = threads
+        self._on_damage = on_damage
+        self.damaged = 0
+        self.refused = 0
         self._packets: Iterator[Packet[VideoStream]] | None = None
         self._decoded: deque[VideoFrame] = deque()
         self._frame: VideoFrame | None = None
         self._ended = False
-        self._writer = PictureWriter(where)
+        self._writer = PictureWriter(where, planes=planes)
+        try:
+            self._stream = self._prepare(container, threads, max_pixels)
+        except BaseException:
+            self.close()
+            raise
 
-    def suits(self) -> bool:
-        """Whether its first picture is kept as planes and upright."""
-        if not self.grab() or self._frame is None:
-            return False
-        self._decoded.appendleft(self._frame)
-        first, self._frame = self._frame, None
-        self._writer.format = format_of(first)
-        return self._writer.format.pixels == "i420" and first.rotation == 0
+    def _prepare(self, container: InputContainer, threads: int, max_pixels: int) -> VideoStream:
+        if container.format.name == "tty":  # FFmpeg draws text files as pictures of their text
+            raise SourceError(f"{self._where}: a text file, not a video")
+        stream = video_of(container)
+        if stream is None:
+            raise SourceError(f"{self._where}: there is no video in it")
+        context = stream.codec_context
+        if context.width and context.height:
+            try:
+                check_size(context.width, context.height, max_pixels)
+            except SourceError as error:
+                raise SourceError(f"{self._where}: {error}") from None
+        for other in container.streams:
+            if other is not stream:
+                other.discard = Discard.all  # or HLS would load every quality
+        # Unlike those of a live stream, frames of a file may be held back by threads.
+        context.thread_type = "AUTO" if threads > 1 else "NONE"
+        context.thread_count = threads
+        context.options = {"max_pixels": str(max_pixels)}
+        return stream
 
     def frame_format(self) -> FrameFormat:
         """Format of the first picture; rate and number of frames as declared."""
         container, stream = self._opened(), self._stream
-        assert self._writer.format is not None
-        rate = float(stream.average_rate or stream.guessed_rate or 0)
+        rate = sane_rate(stream.average_rate or stream.guessed_rate)
         seconds = (container.duration or 0) / av.time_base
         if seconds <= 0 and stream.duration and stream.time_base:
             seconds = float(stream.duration * stream.time_base)
-        frames = stream.frames or int(seconds * rate + 0.5)
-        return self._writer.format._replace(fps=rate or None, frames=max(0, frames) or None)
+        frames = stream.frames or int(seconds * (rate or 0) + 0.5)
+        return self._first_format()._replace(fps=rate, frames=max(0, frames) or None)
+
+    @property
+    def declared(self) -> int | None:
+        """The number of frames by the container's index; None where it keeps none."""
+        return self._stream.frames or None
+
+    def _first_format(self) -> FrameFormat:
+        """The first picture tells more than the container; it stays to be grabbed."""
+        found: FrameFormat | None
+        if self._writer.format is not None:
+            return self._writer.format
+        if self.grab() and self._frame is not None:
+            self._decoded.appendleft(self._frame)
+            first, self._frame = self._frame, None
+            self.damaged -= first.is_corrupt  # it will be counted when it is grabbed again
+            found = format_of(first, planes=self._writer.planes)
+        else:
+            found = declared_format(self._stream.codec_context, planes=self._writer.planes)
+        if found is None:
+            raise SourceError(f"{self._where}: no frame of it can be decoded")
+        self._writer.format = found
+        return found
 
     def grab(self) -> bool:
         """Advance to the next frame, past what cannot be decoded; False at the end."""
         self._opened()
         self._frame = None
-        while not self._decoded:
-            if self._ended:
-                return False
-            self._advance()
-        self._frame = self._decoded.popleft()
-        return True
+        while True:
+            while not self._decoded:
+                if self._ended:
+                    return False
+                self._advance()
+            frame = self._decoded.popleft()
+            if frame.is_corrupt:
+                self.damaged += 1
+                self._fail_on_damage()
+            if not frame.is_corrupt or self._on_damage == "count":
+                self._frame = frame
+                return True
 
     def position_ns(self) -> int:
         """Stamp that the container gives the grabbed frame, nanoseconds from its start."""
@@ -143,6 +189,7 @@ class Movie:
             except av.FFmpegError:
                 bad_reads += 1
                 self._packets = None
+                self._refuse()
                 if bad_reads < _MOST_BAD_READS:
                     continue
                 packet = None
@@ -153,9 +200,20 @@ class Movie:
                 return
 
     def _decode(self, packet: Packet[VideoStream]) -> None:
-        # Frames that are missing are counted by the reader.
-        with contextlib.suppress(av.FFmpegError, EOFError):
+        try:
             self._decoded.extend(packet.decode())
+        except EOFError:
+            pass
+        except av.FFmpegError:
+            self._refuse()
+
+    def _refuse(self) -> None:
+        self.refused += 1
+        self._fail_on_damage()
+
+    def _fail_on_damage(self) -> None:
+        if self._on_damage == "fail":
+            raise SourceError(f"{self._where}: a picture is damaged")
 
     def _opened(self) -> InputContainer:
         if self._container is None:

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import threading
+from fractions import Fraction
 
 from pipeline.clock import Clock
 
-__all__ = ["DEFAULT_FPS", "Pace"]
+__all__ = ["DEFAULT_FPS", "Pace", "sane_rate"]
 
 DEFAULT_FPS = 30.0
+_LEAST_FPS, _MOST_FPS = 0.001, 1000.0
+
+
+def sane_rate(declared: float | Fraction | None) -> float | None:
+    """Frames a second as declared; None where that is missing or cannot be meant."""
+    if declared is None or not _LEAST_FPS <= declared <= _MOST_FPS:
+        return None
+    return float(declared)
 
 
 class Pace:

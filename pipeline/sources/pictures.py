@@ -13,6 +13,7 @@ from av.video.reformatter import ColorRange, VideoReformatter
 from pipeline.colour import Matrix, planes_of
 from pipeline.errors import FormatChangedError
 from pipeline.frame import FrameFormat, Image
+from pipeline.sources.orientation import lay, orientation_of
 
 if TYPE_CHECKING:
     from av import VideoCodecContext, VideoFrame
@@ -63,10 +64,13 @@ def strict_decoder(context: VideoCodecContext) -> None:
 
 def format_of(picture: VideoFrame, *, planes: bool = True) -> FrameFormat:
     """How a decoded picture is kept: as planes where that is possible and wanted, else as BGR."""
+    size = (picture.width, picture.height)
+    if orientation_of(picture).swapped:
+        size = size[::-1]
     if not planes:
-        return FrameFormat(picture.width, picture.height)
+        return FrameFormat(*size)
     return _format(
-        (picture.width, picture.height),
+        size,
         picture.format.name,
         picture.colorspace,
         picture.color_range,
@@ -96,7 +100,7 @@ def _format(size: tuple[int, int], pixels: str, space: int, value_range: int) ->
 
 
 class PictureWriter:
-    """Writes pictures as planes or as BGR, by the matrix and range that they declare.
+    """Writes pictures upright, as planes or as BGR, by the matrix and range that they declare.
 
     Planes are copied. For BGR swscale converts into memory of its own and from there it is
     copied: PyAV lets it write nowhere else. ``format`` is what the frame buffers are made for:
@@ -127,7 +131,8 @@ class PictureWriter:
 
     def _convert(self, picture: VideoFrame, buffer: Image) -> None:
         converted = self._reformatter.reformat(picture, format="bgr24", threads=1)
-        np.copyto(buffer, _view(converted.planes[0], buffer.shape))
+        shape = (picture.height, picture.width, 3)
+        lay(_view(converted.planes[0], shape), buffer, orientation_of(picture))
 
 
 def _told(form: FrameFormat) -> str:
@@ -138,16 +143,18 @@ def _told(form: FrameFormat) -> str:
 
 
 def _copy_planes(picture: VideoFrame, buffer: Image) -> None:
-    planes = picture.planes
+    planes, orientation = picture.planes, orientation_of(picture)
     y, u, v = planes_of(buffer)
-    np.copyto(y, _view(planes[0], y.shape))
+    whole = (picture.height, picture.width)
+    half = (picture.height // 2, picture.width // 2)
+    lay(_view(planes[0], whole), y, orientation)
     if len(planes) == 2:  # nv12
-        pairs = _view(planes[1], (*u.shape, 2))
-        np.copyto(u, pairs[..., 0])
-        np.copyto(v, pairs[..., 1])
+        pairs = _view(planes[1], (*half, 2))
+        chroma = pairs[..., 0], pairs[..., 1]
     else:
-        np.copyto(u, _view(planes[1], u.shape))
-        np.copyto(v, _view(planes[2], v.shape))
+        chroma = _view(planes[1], half), _view(planes[2], half)
+    for source, target in zip(chroma, (u, v), strict=True):
+        lay(source, target, orientation)
 
 
 def _view(plane: VideoPlane, shape: tuple[int, ...]) -> Image:

@@ -7,7 +7,10 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-__all__ = ["ReconnectSettings", "SourceSettings"]
+__all__ = ["MAX_PIXELS", "OnDamage", "ReconnectSettings", "SourceSettings"]
+
+MAX_PIXELS = 64_000_000
+OnDamage = Literal["count", "drop", "fail"]
 
 
 def _check_uri(value: object) -> object:
@@ -84,7 +87,7 @@ class SourceSettings(BaseModel):
         default=None, ge=1, le=16384, description="Height in pixels asked of a camera or synthetic."
     )
     max_pixels: int = Field(
-        default=64_000_000,
+        default=MAX_PIXELS,
         ge=1,
         le=1_000_000_000,
         description="Largest image that is accepted, width times height; a source that announces "
@@ -144,6 +147,12 @@ class SourceSettings(BaseModel):
     )
     reconnect: ReconnectSettings = Field(
         default=ReconnectSettings(), description="Opening a live source again when it was lost."
+    )
+    on_damage: OnDamage | None = Field(
+        default=None,
+        description="A picture that its decoder calls damaged: count hands it out, drop passes "
+        "over it, fail ends the source there; each is counted. By default count for video files, "
+        "fail for images. A live stream always passes over damage, up to the next key frame.",
     )
     max_age_ms: float | None = Field(
         default=None,

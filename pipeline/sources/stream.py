@@ -128,6 +128,11 @@ class StreamReader:
             raise SourceError(f"{self._where}: nothing was grabbed")
         self._writer.write(self._frame, buffer)
 
+    @property
+    def damaged(self) -> int:
+        """Pictures that were passed over."""
+        return self._damage.count
+
     def interrupt(self) -> None:
         """Make ``grab`` return None from now on; see the class for how soon."""
         self._stop.set()

