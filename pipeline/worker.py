@@ -26,12 +26,12 @@ _Outcome = tuple[_Told, Any, BaseException | None]
 
 
 class Worker:
-    """One thread that runs calls in the order given; a ``daemon`` does not hold up the exit.
+    """One thread that runs calls in the order given; it does not hold up the exit.
 
     The loop is woken once for all calls that ended since it last looked.
     """
 
-    def __init__(self, name: str, *, daemon: bool = True) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
         self._loop = asyncio.get_running_loop()
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
@@ -39,7 +39,7 @@ class Worker:
         self._waking = False
         self._ended = self._loop.create_future()
         self._closing = False
-        self._thread = threading.Thread(target=self._work, name=name, daemon=daemon)
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
     def submit(
@@ -120,12 +120,8 @@ class Worker:
 
 
 async def call_in_thread(name: str, function: Callable[[], T]) -> T:
-    """Run one blocking call on a thread of its own; when cancelled it is left to end alone.
-
-    The interpreter waits for it at exit: native code that comes back later would find no
-    interpreter, and an engine's library that is being unloaded under its feet crashes.
-    """
-    worker = Worker(name, daemon=False)
+    """Run one blocking call on a thread of its own; when cancelled it is left to end alone."""
+    worker = Worker(name)
     future = worker.submit(function)
     worker.end()
     return await future

@@ -11,12 +11,32 @@
 
 #include "core/drawing.hpp"
 #include "core/error.hpp"
+#include "core/process_end.hpp"
 #include "core/ring.hpp"
 #include "core/tensor_spec.hpp"
 
 namespace pipeline::bind {
 
 namespace py = pybind11;
+
+// Lets other Python threads run. Once the interpreter is being taken down a thread cannot have it
+// back: it stays here until the process ends, as nothing of what it would go on with is left.
+class GilReleased {
+public:
+    GilReleased() : state_(PyEval_SaveThread()) {}
+    GilReleased(const GilReleased&) = delete;
+    GilReleased& operator=(const GilReleased&) = delete;
+    ~GilReleased();
+
+private:
+    PyThreadState* const state_;
+};
+
+// The same around a call of an engine, which the end of the process must not come under.
+struct EngineCall {
+    GilReleased released;
+    EngineThread thread;
+};
 
 void bind_errors();
 void bind_tensor_spec(py::module_& module);

@@ -65,7 +65,7 @@ Frame planes_frame(const py::array& array) {
 void draw(const Drawer& drawer, const py::array& array, py::array& into) {
     const Frame frame = to_frame(drawer, array);
     const Target target = to_target(into, drawer.area());
-    const py::gil_scoped_release others_run;
+    const GilReleased others_run;
     drawer.draw(frame, target);
 }
 

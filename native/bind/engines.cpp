@@ -69,7 +69,7 @@ void bind_openvino(py::module_& module) {
             options.mean = std::move(mean);
             options.scale = std::move(scale);
             options.properties.assign(properties.begin(), properties.end());
-            const py::gil_scoped_release release;
+            const EngineCall call;
             return open_openvino(options);
         },
         py::arg("library"), py::arg("model"), py::arg("device"), py::kw_only(), py::arg("contexts") = 1,
@@ -81,7 +81,7 @@ void bind_openvino(py::module_& module) {
         [](const std::string& library) {
             OpenVinoDevices found;
             {
-                const py::gil_scoped_release release;
+                const EngineCall call;
                 found = list_openvino_devices(library);
             }
             return std::pair(found.version, found.devices);
@@ -126,7 +126,7 @@ void bind_rknn(py::module_& module) {
             options.dequantize = dequantize;
             options.explicit_sync = explicit_sync;
             options.input_shape = std::move(input_shape);
-            const py::gil_scoped_release release;
+            const EngineCall call;
             return open_rknn(options);
         },
         py::arg("library"), py::arg("model"), py::kw_only(), py::arg("contexts") = py::none(),
@@ -134,7 +134,7 @@ void bind_rknn(py::module_& module) {
         py::arg("binding") = "context_per_slot", py::arg("priority") = "high",
         py::arg("raise_priority") = false, py::arg("image_input") = true, py::arg("dequantize") = true,
         py::arg("explicit_sync") = false, py::arg("input_shape") = py::none());
-    module.def("rknn_check_library", &check_rknn_library, py::arg("library"));
+    module.def("rknn_check_library", &check_rknn_library, py::arg("library"), py::call_guard<EngineCall>());
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ py::array allocate(Executor& executor, const std::string& direction_text, std::s
     const TensorSpec& spec = executor.spec(direction, index);
     auto lease = std::make_unique<Lease>();
     {
-        const py::gil_scoped_release release;
+        const GilReleased release;
         lease->block = executor.allocator(context, direction, index)->lease(spec.driver_size());
     }
     std::byte* const base = lease->block.block().base;
@@ -38,7 +38,7 @@ py::array import_dmabuf(Executor& executor, std::size_t index, int fd, std::size
     const TensorSpec& spec = executor.spec(Direction::input, index);
     auto lease = std::make_unique<Lease>();
     {
-        const py::gil_scoped_release release;
+        const GilReleased release;
         lease->block =
             executor.allocator(context, Direction::input, index)->import(spec.driver_size(), {fd, offset});
     }
@@ -60,7 +60,7 @@ void bind_executor(py::module_& module) {
     py::class_<Executor, std::shared_ptr<Executor>>(module, "Executor")
         .def(py::init([](std::shared_ptr<Engine> engine, std::size_t memory_limit, double busy_timeout) {
                  const Allocator::Limits limits{memory_limit, seconds(busy_timeout)};
-                 const py::gil_scoped_release release;
+                 const GilReleased release;
                  return std::make_shared<Executor>(std::move(engine), limits);
              }),
              py::arg("engine").none(false), py::kw_only(), py::arg("memory_limit") = std::size_t{1} << 30,
@@ -77,7 +77,7 @@ void bind_executor(py::module_& module) {
             "zero_copy",
             [](const Executor& executor, const std::string& direction_text, std::size_t index) {
                 const Direction direction = parse_direction(direction_text);
-                const py::gil_scoped_release release;
+                const GilReleased release;
                 return executor.zero_copy(direction, index);
             },
             py::arg("direction"), py::arg("index"))
@@ -85,19 +85,19 @@ void bind_executor(py::module_& module) {
             "route",
             [](const Executor& executor, const std::string& direction_text, std::size_t index) {
                 const Direction direction = parse_direction(direction_text);
-                const py::gil_scoped_release release;
+                const GilReleased release;
                 return executor.route(direction, index);
             },
             py::arg("direction"), py::arg("index"))
         .def("allocate", &allocate, py::arg("direction"), py::arg("index"), py::arg("context") = 0)
-        .def("reshape", &Executor::reshape, py::arg("shape"), py::call_guard<py::gil_scoped_release>())
+        .def("reshape", &Executor::reshape, py::arg("shape"), py::call_guard<GilReleased>())
         .def("import_dmabuf", &import_dmabuf, py::arg("index"), py::arg("fd"), py::arg("offset") = 0,
              py::arg("context") = 0)
         .def("trim", &Executor::trim)
         .def(
             "close",
             [](Executor& executor, double timeout) {
-                const py::gil_scoped_release release;
+                const GilReleased release;
                 return executor.close(seconds(timeout));
             },
             py::arg("timeout"));

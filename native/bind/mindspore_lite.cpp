@@ -33,7 +33,7 @@ void bind_mindspore_lite(py::module_& module) {
             options.frequency = frequency;
             options.cpu_fallback = cpu_fallback;
             options.extensions.assign(extensions.begin(), extensions.end());
-            const py::gil_scoped_release release;
+            const EngineCall call;
             return open_mindspore_lite(options);
         },
         py::arg("library"), py::arg("model"), py::arg("device"), py::kw_only(), py::arg("contexts") = 1,
@@ -48,7 +48,7 @@ void bind_mindspore_lite(py::module_& module) {
         [](const std::string& library) {
             MindSporeLiteDevices found;
             {
-                const py::gil_scoped_release release;
+                const EngineCall call;
                 found = list_mindspore_lite_devices(library);
             }
             return std::pair(found.family, found.devices);

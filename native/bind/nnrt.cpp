@@ -34,7 +34,7 @@ void bind_nnrt(py::module_& module) {
             options.float16 = float16;
             options.idle = std::chrono::duration_cast<std::chrono::nanoseconds>(
                 std::chrono::duration<double>(idle_seconds));
-            const py::gil_scoped_release release;
+            const EngineCall call;
             return open_nnrt(options);
         },
         py::arg("library"), py::arg("model"), py::arg("device"), py::kw_only(), py::arg("contexts") = 1,
@@ -48,7 +48,7 @@ void bind_nnrt(py::module_& module) {
         [](const std::string& library) {
             NnrtDevices found;
             {
-                const py::gil_scoped_release release;
+                const EngineCall call;
                 found = list_nnrt_devices(library);
             }
             return std::pair(found.version, found.devices);

@@ -68,7 +68,7 @@ py::tuple submit(SlotHandle& slot, const Arrays& inputs, const Arrays& outputs) 
     const auto user_outputs = to_user_arrays(executor, Direction::output, outputs);
     std::vector<Route> routes;
     {
-        const py::gil_scoped_release release;
+        const GilReleased release;
         routes = slot.ring->submit(slot.id, user_inputs, user_outputs);
     }
     const std::size_t inputs_count = executor.specs(Direction::input).size();
@@ -125,7 +125,7 @@ void bind_slot(py::module_& module) {
             "copy_output",
             [](SlotHandle& slot, std::size_t index, const py::array& target) {
                 const auto user = to_user_array(*slot.ring->executor(), Direction::output, index, target);
-                const py::gil_scoped_release release;
+                const GilReleased release;
                 slot.ring->copy_output(slot.id, user);
             },
             py::arg("index"), py::arg("target"))
@@ -139,7 +139,7 @@ void bind_ring(py::module_& module) {
     bind_slot(module);
     py::class_<Ring, std::shared_ptr<Ring>>(module, "Ring")
         .def(py::init([](std::shared_ptr<Executor> executor, std::size_t depth, bool probe) {
-                 const py::gil_scoped_release release;
+                 const GilReleased release;
                  return Ring::create(std::move(executor), depth, probe);
              }),
              py::arg("executor").none(false), py::arg("depth"), py::arg("probe") = true)
@@ -161,7 +161,7 @@ void bind_ring(py::module_& module) {
                  }
                  return result;
              })
-        .def("reshape", &Ring::reshape, py::arg("shape"), py::call_guard<py::gil_scoped_release>())
+        .def("reshape", &Ring::reshape, py::arg("shape"), py::call_guard<GilReleased>())
         .def("states",
              [](const Ring& ring) {
                  py::list result;
@@ -170,7 +170,7 @@ void bind_ring(py::module_& module) {
                  }
                  return result;
              })
-        .def("close", &Ring::close, py::call_guard<py::gil_scoped_release>());
+        .def("close", &Ring::close, py::call_guard<GilReleased>());
 }
 
 }  // namespace pipeline::bind

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from pipeline.backends import backend, validated
 from pipeline.backends.image import ImageInput
-from pipeline.errors import ClosedError, ConfigError, SlotStateError
+from pipeline.errors import ClosedError, ConfigError, DeviceError, SlotStateError
 from pipeline.opening import Opening
 from pipeline.ring import Ring, RunReport, Slot
 from pipeline.worker import call_in_thread
@@ -84,9 +84,17 @@ class Executor:
             from pipeline import _native
 
             engine = backend(settings.engine).open_engine(settings, image)
-            return engine, _native.Executor(engine, memory_limit=memory_limit)
+            return engine, _native.Executor(
+                engine, memory_limit=memory_limit, busy_timeout=settings.run_timeout_s
+            )
 
-        return cls(*await call_in_thread("open-executor", load))
+        limit = settings.open_timeout_s
+        try:
+            return cls(*await asyncio.wait_for(call_in_thread("open-executor", load), limit))
+        except TimeoutError:
+            raise DeviceError(
+                f"engine {settings.engine} did not open the model within {limit:g} s"
+            ) from None
 
     @property
     def inputs(self) -> Sequence[_native.TensorSpec]:

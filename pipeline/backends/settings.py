@@ -60,12 +60,19 @@ class ModelSettings(BaseModel):
         description="The engine's shared object. A path with a / starts at the folder of this "
         "file, a plain name is left to the system's search. By default the engine finds it.",
     )
+    open_timeout_s: float = Field(
+        default=300.0,
+        gt=0,
+        le=86400,
+        description="Loading and compiling the model takes so long at most.",
+    )
     run_timeout_s: float = Field(
         default=30.0,
         gt=0,
         le=86400,
         description="A run that takes longer hangs: its frames are lost, the engine is opened "
-        "anew, and the memory of the hung run is left alone until the engine lets go of it.",
+        "anew, and the memory of the hung run is left alone until the engine lets go of it. At "
+        "the opening, the first run of each slot may take as long.",
     )
     max_failures: int = Field(
         default=3,

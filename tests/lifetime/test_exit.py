@@ -124,3 +124,35 @@ def test_the_end_with_runs_in_flight_keeps_the_exit_code(engine: str, end: str, 
     assert done.returncode == code, done.stderr
     assert done.stdout.startswith("submitted\n")
     assert ("LookupError" in done.stderr) == (end == "error")
+
+
+SUBINTERPRETER = """
+import sys
+if sys.argv[1] == "main":
+    import pipeline._native
+try:
+    import _interpreters as interpreters
+    interpreter = interpreters.create("legacy")
+except ImportError:
+    import _xxsubinterpreters as interpreters
+    interpreter = interpreters.create()
+interpreters.run_string(interpreter, '''
+try:
+    import pipeline._native
+except ImportError as error:
+    print(error)
+''')
+"""
+
+
+@pytest.mark.parametrize("first", ["main", "other"])
+def test_another_interpreter_is_refused(first: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SUBINTERPRETER, first],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "pipeline._native works in the main interpreter only\n"

@@ -1,6 +1,7 @@
 #include "backends/mindspore_lite/api.hpp"
 
 #include <array>
+#include <chrono>
 #include <cstdio>
 #include <mutex>
 
@@ -54,7 +55,12 @@ std::string_view family_of(const Dylib& dylib) {
                     "MindSpore Lite's C library");
 }
 
-std::mutex listing;  // of whatever library: two of them may share their list
+std::timed_mutex listing;  // of whatever library: two of them may share their list
+
+// A call that hangs with the lock must not be another model's hang.
+std::unique_lock<std::timed_mutex> lock_listing() {
+    return std::unique_lock(listing, std::chrono::milliseconds(500));
+}
 
 }  // namespace
 
@@ -79,17 +85,17 @@ Api::Api(const std::string& library) : dylib_(library), family_(family_of(dylib_
 
 Handle Api::allocator_of(Handle tensor) const {
     if (TensorGetAllocator == nullptr || TensorSetAllocator == nullptr) return nullptr;
-    const std::lock_guard lock(listing);
+    const auto lock = lock_listing();
     return TensorGetAllocator(tensor);
 }
 
 Status Api::set_allocator(Handle tensor, Handle allocator) const {
-    const std::lock_guard lock(listing);
+    const auto lock = lock_listing();
     return TensorSetAllocator(tensor, allocator);
 }
 
 void Api::destroy_model(Handle model) const {
-    const std::lock_guard lock(listing);
+    const auto lock = lock_listing();
     ModelDestroy(&model);
 }
 

@@ -1,6 +1,7 @@
 #include "backends/mindspore_lite/context.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <mutex>
 #include <optional>
@@ -14,34 +15,69 @@ namespace pipeline::mindspore_lite {
 namespace {
 
 // What a context's first run looks for: which of our inputs the model's nodes are given by address.
-// The interface's callback takes no pointer of its own and comes on any thread, so there is one
-// watch at a time, and only watched runs have the callback.
-struct InputWatch {
-    const Api& api;
-    std::span<const Handle> inputs;
-    std::vector<bool>& seen;
-};
-std::mutex one_watch;
-std::mutex watching;
-const InputWatch* input_watch = nullptr;
-
-bool watch_node(TensorHandleArray inputs, TensorHandleArray /*outputs*/, CallBackParam /*node*/) {
-    const std::lock_guard lock(watching);
-    if (input_watch == nullptr || inputs.handle_list == nullptr) return true;
-    const auto& [api, ours, seen] = *input_watch;
-    for (std::size_t k = 0; k < inputs.handle_num; ++k) {
-        const void* const data = api.TensorGetData(inputs.handle_list[k]);
-        for (std::size_t i = 0; data != nullptr && i < ours.size(); ++i) {
-            if (data == api.TensorGetData(ours[i])) seen[i] = true;
+// The interface's callback takes no pointer of its own and comes on any thread, so each watch has a
+// callback of its own, and only watched runs have one.
+class InputWatch {
+public:
+    InputWatch(const Api& api, std::span<const Handle> inputs, std::vector<bool>& seen)
+        : api_(api), seen_(seen) {
+        for (const Handle input : inputs) data_.push_back(api.TensorGetData(input));
+        for (std::size_t i = 0; i < places.size() && place_ == nullptr; ++i) {
+            const std::unique_lock lock(places[i].mutex, std::try_to_lock);
+            if (!lock || places[i].watch != nullptr) continue;
+            place_ = &places[i];
+            place_->watch = this;
+            callback_ = callbacks[i];
         }
     }
-    return true;
-}
+    InputWatch(const InputWatch&) = delete;
+    InputWatch& operator=(const InputWatch&) = delete;
+    ~InputWatch() {
+        if (place_ == nullptr) return;
+        const std::lock_guard lock(place_->mutex);
+        place_->watch = nullptr;
+    }
 
-void set_watch(const InputWatch* watch) {
-    const std::lock_guard lock(watching);
-    input_watch = watch;
-}
+    // Null when there are too many watches: others hang.
+    [[nodiscard]] KernelCallBack callback() const noexcept { return callback_; }
+
+private:
+    struct Place {
+        std::mutex mutex;
+        InputWatch* watch = nullptr;
+    };
+    static std::array<Place, 16> places;
+
+    template <std::size_t I>
+    static bool node(TensorHandleArray inputs, TensorHandleArray /*outputs*/, CallBackParam /*node*/) {
+        const std::lock_guard lock(places[I].mutex);
+        if (places[I].watch != nullptr && inputs.handle_list != nullptr) places[I].watch->look(inputs);
+        return true;
+    }
+    template <std::size_t... I>
+    static constexpr std::array<KernelCallBack, sizeof...(I)> all(std::index_sequence<I...> /*unused*/) {
+        return {&node<I>...};
+    }
+    static const std::array<KernelCallBack, 16> callbacks;
+
+    void look(const TensorHandleArray& inputs) {
+        for (std::size_t k = 0; k < inputs.handle_num; ++k) {
+            const void* const data = api_.TensorGetData(inputs.handle_list[k]);
+            for (std::size_t i = 0; data != nullptr && i < data_.size(); ++i) {
+                if (data == data_[i]) seen_[i] = true;
+            }
+        }
+    }
+
+    const Api& api_;
+    std::vector<bool>& seen_;
+    std::vector<const void*> data_;
+    Place* place_ = nullptr;
+    KernelCallBack callback_ = nullptr;
+};
+
+std::array<InputWatch::Place, 16> InputWatch::places;
+const std::array<KernelCallBack, 16> InputWatch::callbacks = all(std::make_index_sequence<16>());
 
 class Context final : public EngineContext {
 public:
@@ -176,13 +212,11 @@ private:
             known = known && (is_staged(Direction::input, i) || shared(Direction::input, i));
         }
         if (known) return;
-        const std::lock_guard lock(one_watch);
-        const InputWatch watch{api_, handles_, seen_};
-        set_watch(&watch);
+        const InputWatch watch(api_, handles_, seen_);
+        if (watch.callback() == nullptr) return;
         TensorHandleArray outputs{0, nullptr};
         static_cast<void>(api_.ModelPredict(model_->handle(), {handles_.size(), handles_.data()}, &outputs,
-                                            &watch_node, nullptr));
-        set_watch(nullptr);
+                                            watch.callback(), nullptr));
     }
 
     std::unique_ptr<Model> model_;

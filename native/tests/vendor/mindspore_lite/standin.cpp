@@ -17,7 +17,11 @@
 //   NO_MEMORY    this driver allocation, from 0, and later ones fail
 //   USER_DATA    refuse: no external memory for tensors; or numbers of the calls that fail, from 1
 //   FAIL_RUNS    numbers of runs that fail, from 1, over all models
+//   HANG_RUN     a run that begins while this file exists waits until it is gone
+//   HANG_BUILD   so does loading a model
 //   DEVICES      NNRT devices as id:name:type, comma-separated
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
@@ -46,6 +50,11 @@ namespace {
 using abi::Handle;
 using abi::Status;
 using abi::TensorHandleArray;
+
+void hang(const char* name) {
+    const std::string file = setting(name);
+    while (!file.empty() && ::access(file.c_str(), F_OK) == 0) ::usleep(1000);
+}
 
 constexpr Status ok = 0;
 constexpr Status lite_error = 0xFFFFFFFF;
@@ -479,6 +488,7 @@ STANDIN(Status, ModelBuildFromFile)(Handle handle, const char* path, std::uint32
     model->context = untrack<Context>(&given, "context", "ModelBuildFromFile");
     if (model->context->devices.empty()) return lite_error;
     count("devices_given", static_cast<std::int64_t>(model->context->devices.size()));
+    hang("HANG_BUILD");
     const auto network = read_network(path);
     if (!network) return graph_file_error;
     model->network = *network;
@@ -526,6 +536,7 @@ STANDIN(Status, ModelPredict)
     if (model->caller == std::thread::id()) model->caller = std::this_thread::get_id();
     if (model->caller != std::this_thread::get_id())
         violation("a model is run by another thread than before");
+    hang("HANG_RUN");
     return Run(*model, inputs, outputs).execute(before);
 }
 
