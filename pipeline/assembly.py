@@ -25,9 +25,10 @@ from pipeline.errors import (
     ModelError,
     PipelineError,
     RunError,
+    SourceError,
 )
 from pipeline.events import Event, EventHub, State
-from pipeline.frame import Frame
+from pipeline.frame import Frame, FrameFormat
 from pipeline.postprocess import make_postprocess
 from pipeline.preprocess import Preprocessor
 from pipeline.results import Result
@@ -145,7 +146,7 @@ class Assembly:
         swap = own.color != image_input(self.config).color
         preprocess = Preprocessor(own, swap_colors=swap)
         self.dispatch.newest |= camera.overflow != "block"
-        self._feeds[name] = Feed(name, preprocess, recorder, age)
+        self._feeds[name] = Feed(name, preprocess, recorder, age, capture.fail)
         self._selector.add(name, channel, source.weight)
         self._channels[name] = channel
         self.captures[name] = capture
@@ -176,14 +177,14 @@ class Assembly:
         """Open sources, engine and, last, the sinks. Raises what the first that fails raises."""
         formats = {}
         for name, capture in self.captures.items():
-            with located("source.uri" if self.config.source else f"cameras.{name}.uri"):
+            with located(self._uri_of(name)):
                 formats[name] = await capture.open()
         with located("model"):
             executor = await self.engine.open()
         with located("model.path"):
             for name, found in formats.items():
                 if found is not None:
-                    self._feeds[name].preprocess.open(found, executor.inputs[0])
+                    self._fit(self._feeds[name], found, executor)
         for stage in (self.dispatch, self.finish):
             await stage.open()
         # Last, as opening a file empties it: a run that cannot start keeps the results before it.
@@ -195,6 +196,15 @@ class Assembly:
                 await sink.open()
         self.zero_copy = await call_in_thread("zero-copy", executor.routes)
         self.notes = executor.notes()
+
+    def _uri_of(self, name: str) -> str:
+        return "source.uri" if self.config.source else f"cameras.{name}.uri"
+
+    def _fit(self, feed: Feed, found: FrameFormat, executor: Executor) -> None:
+        try:
+            feed.faults.call("preprocess", feed.preprocess.open, found, executor.inputs[0])
+        except SourceError as error:
+            raise SourceError(f"{self._uri_of(feed.name)}: {error}") from error
 
     async def close(self, timeout: float) -> tuple[list[str], list[BaseException]]:
         """Close in order: sources, stages, sinks, ring, driver memory, executor.

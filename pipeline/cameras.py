@@ -108,9 +108,11 @@ class Cameras:
             self._end_if_none_is_left()
 
     async def _close(self, name: str, capture: Capture) -> None:
-        if not await capture.close(_STOP_SECONDS):
-            self._abandoned.append(capture.name)
-        self._parts.forget_camera(name, capture)
+        try:
+            if not await capture.close(_STOP_SECONDS):
+                self._abandoned.append(capture.name)
+        finally:
+            self._parts.forget_camera(name, capture)
 
     def _start(self, name: str, capture: Capture) -> None:
         assert self._group is not None

@@ -85,7 +85,7 @@ SHARED = {
         "show",
         "bench",
     },
-    "stages": {"base", "connection", "engine", "outlet", "placing", "watch"},
+    "stages": {"base", "connection", "engine", "faults", "outlet", "placing", "watch"},
 }
 MODULES = sorted(PACKAGE.rglob("*.py"))
 

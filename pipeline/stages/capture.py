@@ -13,10 +13,11 @@ from pipeline.backoff import Backoff
 from pipeline.channel import Channel, ChannelClosed
 from pipeline.clock import Clock
 from pipeline.contracts import Reader
-from pipeline.errors import FormatChangedError, SourceError
+from pipeline.errors import FormatChangedError, PipelineError, SourceError
 from pipeline.events import State
 from pipeline.frame import Frame, FrameFormat, FramePool, check_size
 from pipeline.stages.connection import Connection, Read, Taken
+from pipeline.stages.faults import Faults
 from pipeline.stats import CameraRecorder
 
 __all__ = ["Capture", "CaptureSettings"]
@@ -71,13 +72,16 @@ class Capture:
         say: Callable[[State, str], None],
     ) -> None:
         self.name = f"capture-{settings.camera}"
-        self.error: SourceError | None = None
+        self.error: PipelineError | None = None
         self._make_reader = make_reader
         self._channel = channel
         self._settings = settings
         self._clock = clock
         self._recorder = recorder
         self._say = say
+        self._faults = Faults(settings.camera)
+        self._fault: SourceError | None = None
+        self._connected_at = 0  # the number of the connection's first frame
         self._connection: Connection | None = None
         self._stuck: list[Connection] = []
         self._format: FrameFormat | None = None
@@ -105,7 +109,12 @@ class Capture:
         """Open the source; None where it may come later."""
         if self._settings.live and self._settings.wait_at_start:
             return None
-        await self._connect()
+        try:
+            await self._connect()
+        except PipelineError:
+            raise
+        except Exception as error:
+            raise self._faults.unexpected("open", error) from error
         return self._format
 
     def stop(self) -> None:
@@ -121,6 +130,12 @@ class Capture:
         if self._connection is not None:
             self._connection.give_up()
 
+    def fail(self, error: SourceError, sequence: int) -> None:
+        """Count the camera as lost: a later part cannot take its frame ``sequence``."""
+        if self._connection is not None and sequence >= self._connected_at:
+            self._fault = error
+            self._connection.fail(error)
+
     async def run(self) -> None:
         """Fill the channel, then close it; cancelling closes it at once.
 
@@ -131,19 +146,9 @@ class Capture:
         try:
             while not self._stopping.is_set():
                 before = self._sequence
-                try:
-                    if self._connection is None:
-                        await self._connect()
-                    if await self._pump() or not self._settings.live:
-                        break
-                    reason = "the stream ended"
-                except SourceError as error:
-                    if self._stopping.is_set():
-                        break
-                    if not self._settings.live:
-                        self.error = error
-                        break
-                    reason = str(error)
+                reason = await self._until_lost()
+                if reason is None:
+                    break
                 attempt = 1 if self._sequence > before else attempt + 1
                 if not await self._recover(attempt, reason):
                     break
@@ -152,6 +157,26 @@ class Capture:
         finally:
             self._channel.close()
             self._say("ended", str(self.error) if self.error is not None else "")
+
+    async def _until_lost(self) -> str | None:
+        """Take frames until the source is lost, for the reason returned; None: this is the end."""
+        try:
+            if self._connection is None:
+                await self._connect()
+            if await self._pump() or not self._settings.live:
+                return None
+            return "the stream ended"
+        except ChannelClosed:
+            raise
+        except Exception as error:
+            if self._stopping.is_set():
+                return None
+            if not isinstance(error, PipelineError):
+                error = self._faults.unexpected("capture", error)
+            if not self._settings.live:
+                self.error = error
+                return None
+            return str(error)
 
     async def close(self, timeout: float) -> bool:
         """Close the reader; False when a thread of it is stuck and was left behind."""
@@ -164,8 +189,10 @@ class Capture:
     async def _connect(self) -> None:
         settings = self._settings
         self._say("connecting", "")
+        self._fault, self._connected_at = None, self._sequence
+        reader = self._faults.call("open", self._make_reader)
         self._connection = connection = Connection(
-            self.name, self._make_reader(), self._clock, sampled=settings.stale_s > 0
+            self.name, reader, self._clock, self._faults, sampled=settings.stale_s > 0
         )
         self._damaged = 0
         found = await connection.open(settings.open_s if settings.live else None)
@@ -196,7 +223,7 @@ class Capture:
             try:
                 if not await connection.close(_CLOSE_SECONDS):
                     self._stuck.append(connection)
-            except SourceError:
+            except PipelineError:
                 pass  # it was lost anyway
         if backoff.attempts is not None and attempt > backoff.attempts:
             self.error = SourceError(f"{reason} (given up after {backoff.attempts} attempts)")
@@ -223,6 +250,8 @@ class Capture:
                 await self._begin_reads()
                 if self._stopping.is_set():
                     break
+                if self._fault is not None:
+                    raise self._fault
                 if not await self._take(self._reads.popleft()):
                     return self._stopping.is_set()
             return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
@@ -11,6 +12,7 @@ from pipeline.clock import Clock
 from pipeline.contracts import Reader
 from pipeline.errors import SourceError
 from pipeline.frame import Frame, FrameFormat
+from pipeline.stages.faults import Faults
 from pipeline.worker import Worker
 
 __all__ = ["Connection", "Read", "Taken"]
@@ -68,8 +70,11 @@ class Read:
 class Connection:
     """From opening a reader to closing it; opened again, it is another connection."""
 
-    def __init__(self, name: str, reader: Reader, clock: Clock, *, sampled: bool = False) -> None:
+    def __init__(
+        self, name: str, reader: Reader, clock: Clock, faults: Faults, *, sampled: bool = False
+    ) -> None:
         self._reader = reader
+        self._faults = faults
         self._clock = clock
         self._sampled = sampled
         self._worker = Worker(name)
@@ -110,11 +115,17 @@ class Connection:
 
     def give_up(self) -> None:
         """Stop waiting for the reader at once; SourceError where it is awaited."""
-        self._fail(self._waiting, "given up")
+        self.fail(SourceError("given up"))
+
+    def fail(self, error: SourceError) -> None:
+        """Raise this where the reader is awaited."""
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_exception(error)
 
     def interrupt(self) -> None:
         """Make a call that waits end soon, if the reader can."""
-        self._reader.interrupt()
+        with contextlib.suppress(SourceError):  # it is logged, and the deadline is left
+            self._faults.call("interrupt", self._reader.interrupt)
 
     async def close(self, timeout: float) -> bool:
         """Close the reader and join its thread; False when it is stuck and was left behind.
@@ -164,7 +175,7 @@ class Connection:
             outer.set_exception(SourceError(reason))
 
     def _open(self) -> FrameFormat:
-        frame_format = self._reader.open()
+        frame_format = self._faults.call("open", self._reader.open)
         self._opened = True
         return frame_format
 
@@ -174,7 +185,7 @@ class Connection:
         taken: Taken | None = None
         try:
             if turn != self._broken_turn:
-                taken = self._read_now(read, wanted)
+                taken = self._faults.call("read", self._read_now, read, wanted)
             return taken
         finally:
             if taken is None:
@@ -203,7 +214,7 @@ class Connection:
     def _close(self) -> None:
         if self._opened:
             self._opened = False
-            self._reader.close()
+            self._faults.call("close", self._reader.close)
 
 
 def _copy(outer: asyncio.Future[T], future: asyncio.Future[T]) -> None:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from pipeline.channel import Channel, ChannelClosed
 from pipeline.clock import Clock
 from pipeline.contracts import Postprocess
-from pipeline.errors import ClosedError, EngineError, RunError
+from pipeline.errors import ClosedError, EngineError, RunError, SourceError
 from pipeline.frame import Frame
 from pipeline.results import Detections, Lease, RawOutput, Result, Stamps
 from pipeline.ring import RunReport
@@ -63,6 +63,9 @@ class Finish(Stage):
         try:
             watch.begin(item)
             return await item.run.future
+        except SourceError:  # its camera has been told
+            item.drop("failed")
+            return None
         except (EngineError, ClosedError) as failure:
             error = failure if isinstance(failure, EngineError) else RunError(str(failure))
         except BaseException:
@@ -84,6 +87,12 @@ class Finish(Stage):
         made = 0
         try:
             for placed in item.placed:
+                if placed.failure is not None:
+                    made += 1
+                    placed.drop("failed")
+                    if keeps or made == len(item.placed):
+                        release()
+                    continue
                 started = self._clock.now()
                 detections = await self._decode(item, made)
                 stamps = _stamps(item, placed, report, started, self._clock.now())

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
+
+import numpy.typing as npt
 
 from pipeline.clock import Clock
 from pipeline.contracts import FrameMapping, Preprocess
+from pipeline.errors import SourceError
 from pipeline.frame import Frame, FrameFormat
 from pipeline.ring import PlannedRun, Ring, Slot
 from pipeline.stages.engine import EngineRoom
+from pipeline.stages.faults import Faults
 from pipeline.stats import CameraRecorder
 
 __all__ = ["Feed", "InFlight", "Placed", "Placer"]
@@ -17,23 +24,35 @@ __all__ = ["Feed", "InFlight", "Placed", "Placer"]
 
 @dataclass
 class Feed:
-    """One camera as the engine sees it: its preprocessing, its limit of age and its counters."""
+    """One camera as the engine sees it: its preprocessing, its limit of age and its counters.
+
+    ``fail`` is called on the loop with the number of a frame that preprocessing failed for.
+    """
 
     name: str
     preprocess: Preprocess
     recorder: CameraRecorder
     max_age_ns: int | None = None
+    fail: Callable[[SourceError, int], None] = lambda error, sequence: None
     format: FrameFormat | None = None  # of the frames that preprocess is fitted to
+    faults: Faults = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.faults = Faults(self.name)
 
 
 @dataclass(slots=True, eq=False)
 class Placed:
-    """A frame in a slot. How it lies there and since when is known once it was written."""
+    """A frame in a slot. How it lies there and since when is known once it was written.
+
+    ``failure``: why it could not be written.
+    """
 
     frame: Frame
     feed: Feed
     mapping: FrameMapping | None = None
     started_ns: int = 0
+    failure: SourceError | None = None
 
     def drop(self, cause: str) -> None:
         """It becomes no result."""
@@ -75,7 +94,7 @@ class Placer:
         self._padding: dict[int, Feed] = {}  # whose padding is at each place of the ring's slots
         self._padded_ring: Ring | None = None
         self._claiming = threading.Lock()
-        self._broken = False  # preprocessing failed, which ends the pipeline
+        self._loop = asyncio.get_running_loop()
 
     def work(self, item: InFlight, index: int | None, last: bool) -> None:
         """Write frame ``index`` of the slot, if one is given, and start the run after the last.
@@ -84,13 +103,18 @@ class Placer:
         """
         placed = None if index is None else item.placed[index]
         try:
-            if item.lost or self._broken:
+            if item.lost:
                 return
             if placed is not None and index is not None:
-                self._broken = True
-                self._place(item, placed, index)
-                self._broken = False
+                try:
+                    self._place(item, placed, index)
+                except SourceError as error:
+                    self._failed(placed, error)
+                    fail, sequence = placed.feed.fail, placed.frame.sequence
+                    self._loop.call_soon_threadsafe(fail, error, sequence)
             if last:
+                if (failure := _failure_of_all(item)) is not None:
+                    raise failure
                 item.submitted_ns = self._clock.now()
                 item.run.start()
         except BaseException:
@@ -109,8 +133,14 @@ class Placer:
         feed, frame = placed.feed, placed.frame
         if frame.format is not feed.format:
             return False  # fitting preprocess to it may take long
-        self._claim(item.ring, item.slot.index, feed)
-        drawing = feed.preprocess.drawing(item.slot.index)
+        try:
+            self._claim(item.ring, item.slot.index, feed)
+            drawing = feed.faults.call("preprocess", feed.preprocess.drawing, item.slot.index)
+        except SourceError as error:
+            self._failed(placed, error)
+            feed.fail(error, frame.sequence)
+            item.run.fail(error)
+            return True
         if drawing is None:
             return False
         placed.mapping = feed.preprocess.mapping
@@ -118,18 +148,21 @@ class Placer:
         item.run.draw(drawing, frame.pixels)
         return True
 
+    @staticmethod
+    def _failed(placed: Placed, error: SourceError) -> None:
+        placed.failure = error
+        placed.feed.format = None  # preprocess must be fitted again
+
     def _place(self, item: InFlight, placed: Placed, index: int) -> None:
         frame, feed = placed.frame, placed.feed
         place = item.slot.index * item.batch + index
         placed.started_ns = self._clock.now()
         if frame.format is not feed.format:
-            feed.preprocess.open(frame.format, self._engine.input)
+            feed.faults.call("preprocess", feed.preprocess.open, frame.format, self._engine.input)
             feed.format = frame.format
         self._claim(item.ring, place, feed)
-        target = item.slot.inputs[0]
-        if item.batch > 1:
-            target = target[index : index + 1]
-        feed.preprocess.process(frame.pixels, target, place)
+        process = feed.preprocess.process
+        feed.faults.call("preprocess", process, frame.pixels, _target(item, index), place)
         placed.mapping = feed.preprocess.mapping
 
     def _claim(self, ring: Ring, place: int, feed: Feed) -> None:
@@ -139,5 +172,20 @@ class Placer:
                 self._padded_ring = ring
                 self._padding.clear()
             if self._padding.get(place) is not feed:
-                feed.preprocess.forget(place)
+                feed.faults.call("preprocess", feed.preprocess.forget, place)
                 self._padding[place] = feed
+
+
+def _target(item: InFlight, index: int) -> npt.NDArray[Any]:
+    whole = item.slot.inputs[0]
+    return whole if item.batch == 1 else whole[index : index + 1]
+
+
+def _failure_of_all(item: InFlight) -> SourceError | None:
+    """The reason if no frame of the slot could be written."""
+    failure = None
+    for placed in item.placed:
+        if placed.failure is None:
+            return None
+        failure = placed.failure
+    return failure

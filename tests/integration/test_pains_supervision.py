@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from pipeline import Pipeline
+from pipeline import Pipeline, SourceError
 from pipeline.sources import SourceSettings
 
 if TYPE_CHECKING:
@@ -66,16 +66,16 @@ async def test_it_stops_in_time_though_the_camera_never_came(how: str, until: Un
 
 
 @pytest.mark.parametrize(
-    "where",
+    ("where", "kind"),
     [
-        "sources.synthetic.SyntheticReader.retrieve",
-        "preprocess.Preprocessor.process",
-        "postprocess.raw.Raw.process",
-        "sinks.console.ConsoleSink.write",
+        ("sources.synthetic.SyntheticReader.retrieve", SourceError),
+        ("preprocess.Preprocessor.process", SourceError),
+        ("postprocess.raw.Raw.process", ZeroDivisionError),
+        ("sinks.console.ConsoleSink.write", ZeroDivisionError),
     ],
 )
 async def test_an_error_in_any_thread_ends_all_of_it_and_is_told(
-    where: str, monkeypatch: pytest.MonkeyPatch
+    where: str, kind: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """roboflow/inference 1095: an error in a thread hangs everything."""
     calls = 0
@@ -89,11 +89,11 @@ async def test_an_error_in_any_thread_ends_all_of_it_and_is_told(
     settings = config(source=synthetic(), sinks=[{"kind": "console"}])
     async with asyncio.timeout(HANG):
         async with Pipeline(settings) as pipe:
-            with pytest.raises(ZeroDivisionError, match=where):
+            with pytest.raises(kind, match=where):
                 await pipe.wait()
-    assert calls == 1
+    assert calls >= 1  # frames that were on their way come to the same end
     assert (pipe.abandoned, set(pipe.stats().slots)) == ([], {"free"})
-    assert pipe.stats().error == where
+    assert where in str(pipe.stats().error)
 
 
 async def test_cameras_come_and_go_while_others_do_not_notice(until: Until) -> None:
