@@ -120,7 +120,9 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
         "--frames", type=_positive, metavar="N", help="end after N frames, of each camera"
     )
     parser.add_argument(
-        "--jsonl", metavar="FILE", help="write results to FILE, too, one JSON object a line"
+        "--jsonl",
+        metavar="FILE",
+        help="write results to FILE (-: stdout), too, one JSON object a line",
     )
     parser.add_argument(
         "--summary", metavar="FILE", help="write the figures of the run to FILE (-: stdout) as JSON"

@@ -125,10 +125,10 @@ def _run(arguments: Arguments, requests: StopRequests) -> int:
     from pipeline.config import load
 
     extra = []
-    if arguments.jsonl == "-":
-        raise ConfigError("--jsonl -: needed a file; a sink of kind console prints results")
     if arguments.jsonl is not None:
-        path = os.path.abspath(os.path.expanduser(arguments.jsonl))
+        path = arguments.jsonl
+        if path != "-":
+            path = os.path.abspath(os.path.expanduser(path))
         extra.append({"kind": "jsonl", "path": path})
     config = load(arguments.config, arguments.overrides, extra)
     for option in ("jsonl", "summary"):
@@ -196,12 +196,23 @@ def _leave_behind(abandoned: Sequence[str], code: int) -> NoReturn:
 
 def _refuse_overwriting(option: str, written: str, config_path: str, config: Config) -> None:
     """ConfigError when what the option writes would replace what the run reads or writes."""
-    others: list[object] = [config_path, config.model.path]
+    sinks = [path for sink in config.sinks if (path := getattr(sink, "path", None)) is not None]
+    if written == "-":
+        if option == "--summary" and "-" in sinks:
+            raise ConfigError(f"{option} -: standard output is taken by JSON Lines")
+        return
+    others = [config_path, config.model.path, *sinks]
     others += [source.uri for source in config.sources.values()]
-    others += [getattr(sink, "path", None) for sink in config.sinks]
     for other in others:
-        if isinstance(other, str) and os.path.realpath(other) == os.path.realpath(written):
+        if isinstance(other, str) and other != "-" and _is_same_file(other, written):
             raise ConfigError(f"{option} {written}: would overwrite {other}")
+
+
+def _is_same_file(one: str, other: str) -> bool:
+    try:
+        return os.path.samefile(one, other)  # hard links, too
+    except (OSError, ValueError):
+        return os.path.realpath(one) == os.path.realpath(other)
 
 
 def _code_of_abandoned(names: Sequence[str]) -> int:

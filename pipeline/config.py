@@ -16,6 +16,7 @@ from pipeline.clock import MonotonicClock
 from pipeline.errors import ConfigError
 from pipeline.problems import Problem
 from pipeline.settings import Config, RingSettings
+from pipeline.sinks import STANDARD_OUTPUT
 from pipeline.yamlfile import Document
 
 __all__ = ["Config", "ModelSettings", "RingSettings", "json_schema", "load", "parse"]
@@ -231,7 +232,7 @@ def _place_sinks(data: dict[str, Any], base: Path, document: Document) -> list[P
     sinks = data["sinks"] = list(sinks)
     for i, sink in enumerate(sinks):
         text = sink.get("path") if isinstance(sink, dict) else None
-        if not (isinstance(text, str) and text):
+        if not (isinstance(text, str) and text) or text == STANDARD_OUTPUT:
             continue
         place = ("sinks", i, "path")
         try:

@@ -11,6 +11,7 @@ from pipeline.backends.simulated import SimulatedOptions
 from pipeline.graph import CameraWiring, automatic_depth, build, ring_depth
 from pipeline.locate import printable
 from pipeline.settings import Config
+from pipeline.sinks import STANDARD_OUTPUT
 from pipeline.sources import SourceSettings, kind_of
 from pipeline.sources.synthetic import synthetic_settings
 
@@ -135,6 +136,7 @@ def _sinks(config: Config) -> Iterator[tuple[str, str]]:
     for number, (sink, wiring) in enumerate(zip(config.sinks, build(config).sinks, strict=True)):
         path = getattr(sink, "path", None)
         origin = "set" if sink.policy else "default for this overflow"
+        path = "to standard output" if path == STANDARD_OUTPUT else path
         target = f"{sink.kind} {path}" if path else sink.kind
         waiting = _count(sink.queue, "result")
         yield f"sinks.{number}", f"{target}, {wiring.policy} ({origin}), at most {waiting} waiting"

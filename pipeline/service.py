@@ -61,13 +61,15 @@ class Service:
 async def log_events(events: EventStream) -> None:
     """Log what happens to cameras, engine and sinks, each with its source and state.
 
-    Trouble is a warning, its end worth knowing, and everything else for debugging.
+    A failure is an error, other trouble a warning, its end worth knowing, and everything else
+    for debugging.
     """
     troubled = set()
     async for event in events:
         level = logging.DEBUG
         if event.state in _TROUBLE or (event.state == "ended" and event.reason):
-            level = logging.WARNING
+            # --quiet shows errors only, and a sink or engine that failed is one.
+            level = logging.ERROR if event.state == "failed" else logging.WARNING
             troubled.add(event.source)
         elif event.state in ("live", "reopened") and (
             event.source in troubled or event.reason.startswith("now ")

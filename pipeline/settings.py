@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 from pipeline.backends.settings import ModelSettings
 from pipeline.postprocess.settings import PostprocessSettings
 from pipeline.preprocess import PreprocessSettings
-from pipeline.sinks.settings import SinkSettings
+from pipeline.sinks.settings import SinkSettings, refuse_shared_output
 from pipeline.sources.settings import SourceSettings
 
 __all__ = ["CameraSettings", "Config", "RingSettings"]
@@ -107,6 +107,7 @@ class Config(BaseModel):
                     "share; set preprocess.{key}",
                     {"name": name, "key": key},
                 )
+        refuse_shared_output(self.sinks)
         depth = self.ring.depth
         if depth != "auto" and depth < self.model.context_count():
             raise PydanticCustomError(

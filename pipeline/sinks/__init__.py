@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.errors import SinkError, optional
 from pipeline.sinks.settings import (
+    STANDARD_OUTPUT,
     ConsoleSettings,
     JsonlSettings,
     SinkSettings,
@@ -15,7 +16,14 @@ from pipeline.sinks.settings import (
 if TYPE_CHECKING:
     from pipeline.contracts import Sink
 
-__all__ = ["ConsoleSettings", "JsonlSettings", "SinkSettings", "VideoSettings", "make_sink"]
+__all__ = [
+    "STANDARD_OUTPUT",
+    "ConsoleSettings",
+    "JsonlSettings",
+    "SinkSettings",
+    "VideoSettings",
+    "make_sink",
+]
 
 
 def make_sink(settings: ConsoleSettings | JsonlSettings | VideoSettings) -> Sink:

@@ -9,6 +9,7 @@ import logging
 import math
 import os
 import stat
+import sys
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy.typing as npt
 from pipeline.contracts import StreamInfo
 from pipeline.errors import SinkError
 from pipeline.results import Detections, RawOutput, Result
-from pipeline.sinks.settings import JsonlSettings
+from pipeline.sinks.settings import STANDARD_OUTPUT, JsonlSettings
 from pipeline.sinks.target import Removal, make_parent, reason_of
 
 __all__ = ["JsonlSink", "record"]
@@ -51,6 +52,7 @@ class JsonlSink:
 
     The folders above the file are made and an older file is replaced. Each line is one write,
     so a killed process leaves whole lines; when a write fails, the part of a line is taken off.
+    The path ``-`` is standard output, which is not closed.
     """
 
     needs_image = False
@@ -60,7 +62,6 @@ class JsonlSink:
         self._digest = settings.digest
         self._opened = False
         self._file = -1
-        self._good = 0
         self._removal = Removal(-1)
 
     def open(self, stream: StreamInfo) -> None:
@@ -68,6 +69,10 @@ class JsonlSink:
 
         A named pipe is opened with the first result, as that waits for a reader.
         """
+        if self._path == STANDARD_OUTPUT:
+            self._file = _standard_output()
+            self._opened = True
+            return
         make_parent("jsonl", self._path)
         self._opened = True
         with contextlib.suppress(OSError):
@@ -82,7 +87,6 @@ class JsonlSink:
             self._file = os.open(self._path, flags, 0o666)
         except OSError as error:
             raise self._failed(error) from error
-        self._good = 0
         self._removal = Removal(self._file)
 
     def write(self, result: Result) -> None:
@@ -95,7 +99,7 @@ class JsonlSink:
         if self._file < 0:
             make_parent("jsonl", self._path)
             self._start()
-        if self._removal.seen():
+        if self._path != STANDARD_OUTPUT and self._removal.seen():
             os.close(self._file)
             self._file = -1
             raise SinkError(f"jsonl: {self._path}: was removed")
@@ -110,9 +114,8 @@ class JsonlSink:
             while rest:
                 rest = rest[os.write(self._file, rest) :]
         except OSError as error:
-            self._drop_part()
+            self._drop_part(len(line) - len(rest))
             raise self._failed(error) from error
-        self._good += len(line)
 
     def close(self) -> None:
         """Close the file; SinkError when the system could not keep what was written."""
@@ -123,14 +126,24 @@ class JsonlSink:
             except OSError as error:
                 raise self._failed(error) from error
 
-    def _drop_part(self) -> None:
+    def _drop_part(self, size: int) -> None:
+        """Take the last ``size`` bytes off a regular file."""
         with contextlib.suppress(OSError):
-            if stat.S_ISREG(os.fstat(self._file).st_mode):
-                os.ftruncate(self._file, self._good)
-                os.lseek(self._file, self._good, os.SEEK_SET)
+            if size and stat.S_ISREG(os.fstat(self._file).st_mode):
+                good = os.lseek(self._file, -size, os.SEEK_CUR)
+                os.ftruncate(self._file, good)
 
     def _failed(self, error: OSError) -> SinkError:
         return SinkError(f"jsonl: {self._path}: cannot be written: {reason_of(error)}")
+
+
+def _standard_output() -> int:
+    """A descriptor of our own; SinkError where standard output is closed or no file."""
+    try:
+        sys.stdout.flush()
+        return os.dup(sys.stdout.fileno())
+    except (AttributeError, OSError, ValueError) as error:
+        raise SinkError(f"jsonl: {STANDARD_OUTPUT}: standard output is not open") from error
 
 
 def _finite(value: float, digits: int) -> float | None:

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-__all__ = ["ConsoleSettings", "JsonlSettings", "SinkSettings", "VideoSettings"]
+__all__ = [
+    "STANDARD_OUTPUT",
+    "ConsoleSettings",
+    "JsonlSettings",
+    "SinkSettings",
+    "VideoSettings",
+    "refuse_shared_output",
+]
+
+STANDARD_OUTPUT = "-"
+"""The path that is no file."""
 
 
 class _SinkBase(BaseModel):
@@ -36,13 +47,13 @@ class ConsoleSettings(_SinkBase):
 
 
 class JsonlSettings(_SinkBase):
-    """One JSON object a result, one a line, in a file."""
+    """One JSON object a result, one a line, in a file or on standard output."""
 
     kind: Literal["jsonl"]
     path: str = Field(
         min_length=1,
         description="File to write; its folders are made, an older file is replaced. Relative "
-        "paths start at the folder of this file.",
+        "paths start at the folder of this file. A hyphen is standard output.",
     )
     digest: bool = Field(
         default=False,
@@ -63,7 +74,7 @@ class VideoSettings(_SinkBase):
     )
     fps: float | None = Field(
         default=None,
-        gt=0,
+        ge=0.1,
         le=1000,
         allow_inf_nan=False,
         description="Frames per second of the file; by default those of the source, else 30.",
@@ -78,7 +89,26 @@ class VideoSettings(_SinkBase):
         "mp4v in .avi.",
     )
 
+    @field_validator("path")
+    @classmethod
+    def _is_a_file(cls, path: str) -> str:
+        if path == STANDARD_OUTPUT:
+            raise ValueError("needs a file; a video cannot go to standard output")
+        return path
+
 
 SinkSettings = Annotated[
     ConsoleSettings | JsonlSettings | VideoSettings, Field(discriminator="kind")
 ]
+
+
+def refuse_shared_output(sinks: Sequence[ConsoleSettings | JsonlSettings | VideoSettings]) -> None:
+    """ValueError when JSON Lines on standard output would mix with lines of another sink."""
+    users = [
+        index
+        for index, sink in enumerate(sinks)
+        if sink.kind == "console" or getattr(sink, "path", None) == STANDARD_OUTPUT
+    ]
+    if len(users) > 1 and any(sinks[index].kind == "jsonl" for index in users):
+        first, second = users[:2]
+        raise ValueError(f"sinks.{first} and sinks.{second} both write to standard output")

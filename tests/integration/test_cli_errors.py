@@ -406,11 +406,51 @@ def test_closed_standard_streams_do_no_harm(tmp_path: Path, closed: str) -> None
 
 
 @needs_native
-def test_a_hyphen_is_standard_output_for_figures_only(run: Run, tmp_path: Path) -> None:
+def test_a_hyphen_is_standard_output(run: Run, tmp_path: Path) -> None:
     done = run("camera.yaml", "--frames", "3", "--summary", "-", config=SIMULATED)
     assert json.loads(done.out)["results"] == 3
-    run("camera.yaml", "--jsonl", "-", config=SIMULATED).failed(2, "--jsonl -: needed a file")
+    in_file = SIMULATED + 'sinks: [{kind: jsonl, path: "-"}]\n'
+    for done in (
+        run("camera.yaml", "--frames", "3", "--jsonl", "-", config=SIMULATED),
+        run("camera.yaml", "--frames", "3", config=in_file),
+    ):
+        assert done.code == 0
+        assert [json.loads(line)["sequence"] for line in done.out.splitlines()] == [0, 1, 2]
+    assert "jsonl to standard output" in run("check", "camera.yaml", config=in_file).out
     assert not (tmp_path / "-").exists()
+
+
+@needs_native
+@pytest.mark.parametrize(
+    ("sinks", "arguments", "place"),
+    [
+        ("{kind: console}", ["--jsonl", "-"], "sinks.0 and sinks.1 both write to standard output"),
+        ('{kind: jsonl, path: "-"}', ["--jsonl", "-"], "sinks.0 and sinks.1 both write"),
+        ('{kind: jsonl, path: "-"}', ["--summary", "-"], "--summary -: standard output is taken"),
+        ('{kind: video, path: "-"}', [], "sinks.0.path: needs a file; a video cannot go"),
+    ],
+)
+def test_standard_output_has_one_user(
+    run: Run, sinks: str, arguments: list[str], place: str
+) -> None:
+    run("camera.yaml", *arguments, config=f"{SIMULATED}sinks: [{sinks}]\n").failed(2, place)
+
+
+@needs_native
+def test_a_reader_of_json_lines_may_leave(tmp_path: Path) -> None:
+    (tmp_path / "camera.yaml").write_text(SIMULATED)
+    command = "-m pipeline camera.yaml --jsonl -"
+    done = subprocess.run(
+        ["bash", "-c", f"{sys.executable} {command} | head -1; exit ${{PIPESTATUS[0]}}"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["sequence"] == 0
+    assert "error" not in done.stderr
 
 
 @needs_native

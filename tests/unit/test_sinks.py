@@ -9,6 +9,8 @@ import os
 import resource
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -268,6 +270,44 @@ def test_jsonl_to_a_full_device() -> None:
     with pytest.raises(SinkError, match="jsonl: /dev/full: cannot be written: No space left"):
         sink.write(result())
     sink.close()
+
+
+def test_jsonl_to_standard_output_takes_off_only_its_own_part(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    program = """
+import resource, signal, sys
+sys.path[:0] = sys.argv[1:]
+from test_sinks import STREAM, result, sink_of
+from pipeline.errors import SinkError
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
+print("earlier")
+sink = sink_of("jsonl", "-")
+sink.open(STREAM)
+try:
+    for _ in range(100):
+        sink.write(result())
+except SinkError as error:
+    assert "File too large" in str(error)
+else:
+    sys.exit("never full")
+"""
+    with path.open("ab") as log:
+        log.write(b"before us\n")
+        log.flush()
+        command = [sys.executable, "-c", program, str(Path(__file__).parent), *sys.path]
+        subprocess.run(command, stdout=log, check=True)
+    before, earlier, *lines = path.read_text().splitlines()
+    assert (before, earlier) == ("before us", "earlier")
+    assert lines
+    assert all(json.loads(line)["camera"] == "front" for line in lines)
+    assert path.read_bytes().endswith(b"\n")
+
+
+def test_jsonl_to_a_standard_output_that_is_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout", io.StringIO())
+    with pytest.raises(SinkError, match="jsonl: -: standard output is not open"):
+        sink_of("jsonl", "-").open(STREAM)
 
 
 # --- video
