@@ -9,7 +9,7 @@ import numpy as np
 
 from pipeline.backends.simulated import SimulatedOptions
 from pipeline.graph import CameraWiring, automatic_depth, build, ring_depth
-from pipeline.locate import printable
+from pipeline.locate import printable, redact_uri
 from pipeline.settings import Config
 from pipeline.sinks import STANDARD_OUTPUT
 from pipeline.sources import SourceSettings, kind_of
@@ -36,7 +36,7 @@ def _source(config: Config) -> Iterator[tuple[str, str]]:
     for camera in graph.cameras:
         source = config.sources[camera.name]
         kind = kind_of(source)
-        uri = str(source.uri)
+        uri = redact_uri(str(source.uri))
         told = uri if uri.startswith(kind) else f"{kind} {uri}"
         yield "source", f"{told} as {camera.name!r}"
         pace = "at its own pace" if camera.paced else "as fast as it is taken"

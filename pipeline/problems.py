@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from pipeline.errors import ConfigError, SourceError
-from pipeline.locate import printable, redact
+from pipeline.locate import printable, redact_uri
 
 __all__ = ["Place", "Problem", "dotted", "from_validation", "line", "nearest", "raise_all"]
 
@@ -189,7 +189,7 @@ def _given(value: Any, written: str | None) -> str:
         return "a mapping"
     if value is None:
         return "nothing"
-    text = redact(written if written is not None else _plain(value))
+    text = redact_uri(written if written is not None else _plain(value))
     text = text if len(text) <= 60 else f"{text[:57]}..."
     return repr(text) if isinstance(value, str) else text
 

@@ -47,7 +47,9 @@ class Config(BaseModel):
     ``pipeline.config`` makes it from a YAML file or a mapping, with all paths absolute.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, title="Pipeline configuration")
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, hide_input_in_errors=True, title="Pipeline configuration"
+    )
 
     source: SourceSettings | None = Field(
         default=None, description="Where frames come from; or cameras."

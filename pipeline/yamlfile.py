@@ -79,7 +79,7 @@ class Document:
         dotted, equals, value = text.partition("=")
         parts = [int(part) if part.isdecimal() else part for part in dotted.strip().split(".")]
         if not equals or "" in parts:
-            raise ConfigError(f"--set {locate.redact(text)}: write it as path.to.key=value")
+            raise ConfigError(f"--set {locate.redact_uri(text)}: write it as path.to.key=value")
         place: Place = tuple(parts)
         self.problems = [item for item in self.problems if item.path[: len(place)] != place]
         file, self.name = self.name, f"--set {dotted}"

@@ -9,7 +9,7 @@ from pipeline.clock import Clock
 from pipeline.contracts import Reader
 from pipeline.errors import SourceError
 from pipeline.frame import FrameFormat, Image
-from pipeline.locate import redact
+from pipeline.locate import redact_uri
 from pipeline.sources.settings import SourceSettings
 from pipeline.sources.web import WebStream
 
@@ -34,7 +34,7 @@ class HttpReader:
     ) -> None:
         self._settings = settings
         self._clock = clock
-        self._where = redact(str(settings.uri))
+        self._where = redact_uri(str(settings.uri))
         self._pictures = pictures
         self._other = other
         self._lock = threading.Lock()

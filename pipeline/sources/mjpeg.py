@@ -11,7 +11,7 @@ import av
 from pipeline.clock import Clock
 from pipeline.errors import SourceError
 from pipeline.frame import FrameFormat, Image
-from pipeline.locate import redact
+from pipeline.locate import redact_uri
 from pipeline.sources.jpeg import JpegFinder
 from pipeline.sources.pictures import Damage, PictureWriter, format_of, strict_decoder
 from pipeline.sources.settings import SourceSettings
@@ -35,7 +35,7 @@ class MjpegReader:
     def __init__(
         self, settings: SourceSettings, clock: Clock, web: WebStream | None = None
     ) -> None:
-        self._where = redact(str(settings.uri))
+        self._where = redact_uri(str(settings.uri))
         self._clock = clock
         self._open_seconds = settings.open_timeout_s
         self._read_seconds = settings.read_timeout_s

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
+
+from pipeline.locate import redact_uri
 
 __all__ = ["MAX_PIXELS", "OnDamage", "ReconnectSettings", "SourceSettings"]
 
@@ -48,9 +51,12 @@ class ReconnectSettings(BaseModel):
 
 
 class SourceSettings(BaseModel):
-    """Where frames come from and what happens when they come too fast."""
+    """Where frames come from and what happens when they come too fast.
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    Its text (``repr``, ``str``) shows of the URI what ``pipeline.locate.redact_uri`` shows.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     uri: Annotated[str | int, BeforeValidator(_check_uri)] = Field(
         description="A video file, a folder of images, a URL (rtsp://, http://, https://), a "
@@ -172,3 +178,7 @@ class SourceSettings(BaseModel):
         description="Share of the engine when cameras compete for it: a camera of weight 2 gets "
         "twice the frames of one of weight 1.",
     )
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, object]]:
+        for name, value in super().__repr_args__():
+            yield name, redact_uri(value) if name == "uri" and isinstance(value, str) else value

@@ -15,7 +15,7 @@ from av.stream import Discard
 from pipeline.clock import Clock
 from pipeline.errors import SourceError
 from pipeline.frame import FrameFormat, Image
-from pipeline.locate import redact
+from pipeline.locate import redact_uri
 from pipeline.sources.knock import Knock
 from pipeline.sources.pictures import (
     Damage,
@@ -54,7 +54,7 @@ class StreamReader:
 
     def __init__(self, settings: SourceSettings, clock: Clock) -> None:
         self._url = str(settings.uri)
-        self._where = redact(self._url)
+        self._where = redact_uri(self._url)
         self._clock = clock
         self._transport = settings.transport
         self._open_seconds = settings.open_timeout_s
