@@ -53,6 +53,8 @@ __all__ = ["Assembly", "image_input", "located", "ring_that_fits"]
 _log = logging.getLogger(__name__)
 
 _NEWS_SECONDS = 10.0
+# What of the time for closing is the engine's, even if all other parts are stuck.
+_ENGINE_SECONDS = 0.9
 
 
 class Assembly:
@@ -209,8 +211,11 @@ class Assembly:
     async def close(self, timeout: float) -> tuple[list[str], list[BaseException]]:
         """Close in order: sources, stages, sinks, ring, driver memory, executor.
 
-        The names of those that were stuck and left behind, and what closing raised.
+        The names of those that were stuck and left behind, and what closing raised. May be
+        cancelled and begun again.
         """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + timeout
         for channel in self._channels.values():
             channel.clear()
         self._in_flight.clear()
@@ -221,15 +226,19 @@ class Assembly:
             *self.sinks,
         ]
         closed = await asyncio.gather(
-            *(stage.close(timeout) for stage in stages), return_exceptions=True
+            *(stage.close(timeout - _ENGINE_SECONDS) for stage in stages), return_exceptions=True
         )
         for outlet in self.outlets:
             outlet.channel.clear()
         abandoned = [stage.name for stage, end in zip(stages, closed, strict=True) if end is False]
         errors = [end for end in closed if isinstance(end, BaseException)]
-        abandoned += await self.engine.close(timeout)
+        left = until - loop.time()
         if self._ready is not None:
-            await self._ready.close(timeout)
+            await self._ready.close(left)
+        abandoned += await self.engine.close(max(0.1, until - loop.time()))
+        for capture in self.captures.values():
+            if capture.pool is not None:
+                capture.pool.close()
         self.events.close()
         return abandoned, errors
 

@@ -275,7 +275,7 @@ def _finish(
     """Tell how the run went, and turn its end into an exit code."""
     if isinstance(failure, ClosedError | asyncio.CancelledError) and stops == 1:
         failure = None  # stopped before it was running
-    if isinstance(failure, SinkError) and isinstance(failure.__cause__, BrokenPipeError):
+    if isinstance(failure, SinkError) and _caused_by(failure, BrokenPipeError):
         failure = None if _reader_left() else failure  # who has read enough is no failure
     stats = _stats(pipeline)
     if stats is not None and not arguments.quiet and (stats.frames or failure is None):
@@ -295,6 +295,12 @@ def _finish(
         except PipelineError as error:
             code = code or _failed(error, arguments.debug)
     return code
+
+
+def _caused_by(error: BaseException | None, kind: type[BaseException]) -> bool:
+    while error is not None and not isinstance(error, kind):
+        error = error.__cause__
+    return error is not None
 
 
 def _reader_left() -> bool:

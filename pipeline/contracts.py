@@ -12,11 +12,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
-import numpy as np
 import numpy.typing as npt
 
 from pipeline.frame import FrameFormat, Image
-from pipeline.results import Detections, Result
+from pipeline.results import Detections, FrameMapping, Result
 
 if TYPE_CHECKING:
     from pipeline._native import TensorSpec
@@ -57,25 +56,6 @@ class Reader(Protocol):
 
     def close(self) -> None:
         """Free everything."""
-
-
-class FrameMapping(NamedTuple):
-    """How a frame was placed in the model's input: model = frame * scale + offset, in pixels."""
-
-    scale_x: float
-    scale_y: float
-    offset_x: float
-    offset_y: float
-    frame_width: int
-    frame_height: int
-
-    def to_frame(self, points: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """Map float32 points (..., 2) from model input pixels to frame pixels, clipped to it."""
-        scale = np.array((self.scale_x, self.scale_y), np.float32)
-        offset = np.array((self.offset_x, self.offset_y), np.float32)
-        limit = np.array((self.frame_width, self.frame_height), np.float32)
-        mapped: npt.NDArray[np.float32] = np.clip((points - offset) / scale, np.float32(0), limit)
-        return mapped
 
 
 class Preprocess(Protocol):

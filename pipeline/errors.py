@@ -26,6 +26,7 @@ __all__ = [
     "SlotStateError",
     "SourceError",
     "optional",
+    "unexpected",
 ]
 
 
@@ -97,6 +98,12 @@ class BindingError(PipelineError, ValueError):
 
 class ClosedError(PipelineError):
     """The ring, executor or pipeline is closed."""
+
+
+def unexpected(kind: type[PipelineError], part: str, error: BaseException) -> PipelineError:
+    """An error of ``kind`` that names the part which raised something that no part should."""
+    text = f": {error}" if str(error) else ""
+    return kind(f"{part}: {type(error).__name__}{text}")
 
 
 @contextmanager

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Frame", "FrameFormat", "FramePool", "Image", "check_size"]
 
 Image = npt.NDArray[np.uint8]
+_NO_PIXELS: Image = np.empty((0, 0, 3), np.uint8)
 
 
 class FrameFormat(NamedTuple):
@@ -157,6 +158,7 @@ class FramePool:
     ``count`` buffers of the format's shape are allocated here and nowhere else. Where they are
     not BGR, as many pictures are allocated besides as are asked for at a time, and used again.
     ``on_free`` is called, from whichever thread freed it, each time a buffer comes back.
+    After ``close`` no frame is lent any more.
     """
 
     def __init__(
@@ -174,6 +176,7 @@ class FramePool:
         self._picture_bytes = 0
         self._free = list(self._frames)
         self._out = [False] * count
+        self._closed = False
 
     def __len__(self) -> int:
         return len(self._frames)
@@ -191,19 +194,29 @@ class FramePool:
     def try_acquire(self) -> Frame | None:
         """Lend a buffer with one holder, or None when all are out."""
         with self.lock:
-            if not self._free:
+            if self._closed or not self._free:
                 return None
             frame = self._free.pop()
             self._out[frame.index] = True
             frame._holders = 1
             return frame
 
+    def close(self) -> None:
+        """Give the memory back, that of frames which are out once they are back."""
+        with self.lock:
+            self._closed = True
+            self._pictures.clear()
+            for frame in self._free:
+                frame.pixels = _NO_PIXELS
+
     def _settle(self, frame: Frame) -> None:
         with self.lock:
             if not (self._out[frame.index] and frame._idle()):
                 return
             self._out[frame.index] = False
-            if frame._picture is not None:
+            if self._closed:
+                frame.pixels, frame._picture = _NO_PIXELS, None
+            elif frame._picture is not None:
                 self._pictures.append(frame._picture)
                 frame._picture = None
             self._free.append(frame)

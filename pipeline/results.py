@@ -13,7 +13,18 @@ import numpy.typing as npt
 from pipeline.errors import ClosedError
 from pipeline.frame import Image
 
-__all__ = ["Detection", "Detections", "Lease", "RawOutput", "Result", "Stamps"]
+__all__ = [
+    "Detection",
+    "Detections",
+    "FrameMapping",
+    "Lease",
+    "RawOutput",
+    "Result",
+    "Stamps",
+    "end_loan",
+    "lend",
+    "share",
+]
 
 
 class Detection(NamedTuple):
@@ -55,6 +66,9 @@ class Detections:
             names,
         )
 
+    def __reduce__(self) -> tuple[type[Detections], tuple[Any, ...]]:
+        return Detections, (self.boxes, self.scores, self.labels, self.landmarks, self.names)
+
     def __len__(self) -> int:
         return len(self.scores)
 
@@ -73,6 +87,25 @@ class RawOutput(NamedTuple):
 
     name: str
     array: npt.NDArray[Any]
+
+
+class FrameMapping(NamedTuple):
+    """How a frame was placed in the model's input: model = frame * scale + offset, in pixels."""
+
+    scale_x: float
+    scale_y: float
+    offset_x: float
+    offset_y: float
+    frame_width: int
+    frame_height: int
+
+    def to_frame(self, points: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """Map float32 points (..., 2) from model input pixels to frame pixels, clipped to it."""
+        scale = np.array((self.scale_x, self.scale_y), np.float32)
+        offset = np.array((self.offset_x, self.offset_y), np.float32)
+        limit = np.array((self.frame_width, self.frame_height), np.float32)
+        mapped: npt.NDArray[np.float32] = np.clip((points - offset) / scale, np.float32(0), limit)
+        return mapped
 
 
 class Stamps(NamedTuple):
@@ -121,13 +154,27 @@ class Lease:
 
     def release(self) -> None:
         """Give up one hold; more calls than holders are a ClosedError."""
+        if not self._drop():
+            raise ClosedError("result: released more often than held")
+
+    def end(self) -> None:
+        """Give up one hold, unless all are given up already."""
+        self._drop()
+
+    def _drop(self) -> bool:
         with self._lock:
             if self._count == 0:
-                raise ClosedError("result: released more often than held")
+                return False
             self._count -= 1
             last = self._count == 0
         if last:
-            self._give_back()
+            give_back, self._give_back = self._give_back, _nothing
+            give_back()
+        return True
+
+
+def _nothing() -> None:
+    pass
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -136,13 +183,15 @@ class Result:
 
     ``detections`` is always the result's own. ``image`` and ``outputs`` are borrowed:
     in ``async for`` they hold until the next turn of the loop, and are refused afterwards;
-    ``copy()`` keeps everything.
+    ``copy()`` keeps everything. ``mapping`` tells how the frame was placed in the model's input:
+    ``mapping.to_frame(points)`` turns points (..., 2) of raw outputs into frame pixels.
     """
 
     camera: str
     sequence: int
     stamps: Stamps
     detections: Detections
+    mapping: FrameMapping
     _image: Callable[[], Image]
     _outputs: Callable[[], Sequence[RawOutput]]
     _lease: Lease | None = None
@@ -151,6 +200,11 @@ class Result:
     def captured_ns(self) -> int:
         """Capture stamp, nanoseconds of the pipeline's clock."""
         return self.stamps.captured
+
+    @property
+    def frame_size(self) -> tuple[int, int]:
+        """Width and height of the frame, pixels."""
+        return self.mapping.frame_width, self.mapping.frame_height
 
     @property
     def image(self) -> Image:
@@ -169,19 +223,8 @@ class Result:
 
     def copy(self) -> Result:
         """A result that owns its image and outputs and stays valid for ever."""
-        image = self.image.copy()
-        image.flags.writeable = False
         outputs = tuple(RawOutput(name, array.copy()) for name, array in self.outputs)
-        for _, array in outputs:
-            array.flags.writeable = False
-        return Result(
-            self.camera,
-            self.sequence,
-            self.stamps,
-            self.detections,
-            lambda: image,
-            lambda: outputs,
-        )
+        return _owned(*self._own(), self.image.copy(), outputs)
 
     def retain(self) -> None:
         """Keep the borrowed parts until a matching ``release``."""
@@ -189,9 +232,15 @@ class Result:
             self._lease.retain()
 
     def release(self) -> None:
-        """Give the borrowed parts back."""
+        """Give the borrowed parts back, once for the loop's own hold and each ``retain``."""
         if self._lease is not None:
             self._lease.release()
+
+    def __reduce__(self) -> tuple[Callable[..., Result], tuple[Any, ...]]:
+        return _owned, (*self._own(), self.image, tuple(self.outputs))
+
+    def _own(self) -> tuple[str, int, Stamps, Detections, FrameMapping]:
+        return self.camera, self.sequence, self.stamps, self.detections, self.mapping
 
     def _check(self) -> None:
         if self._lease is not None and not self._lease.live:
@@ -199,3 +248,40 @@ class Result:
                 f"result {self.sequence} of camera {self.camera!r}: its frame and outputs were "
                 "given back; use result.copy() to keep them"
             )
+
+
+def _owned(
+    camera: str,
+    sequence: int,
+    stamps: Stamps,
+    detections: Detections,
+    mapping: FrameMapping,
+    image: Image,
+    outputs: tuple[RawOutput, ...],
+) -> Result:
+    """A result of arrays that nobody else writes."""
+    for array in (image, *(output.array for output in outputs)):
+        array.flags.writeable = False
+    return Result(camera, sequence, stamps, detections, mapping, lambda: image, lambda: outputs)
+
+
+def lend(
+    result: Result,
+    give_back: Callable[[], None],
+    image: Callable[[], Image],
+    outputs: Callable[[], Sequence[RawOutput]],
+) -> Result:
+    """The same result for one receiver, with a hold of its own that ends in ``give_back``."""
+    return Result(*result._own(), image, outputs, Lease(give_back))
+
+
+def share(result: Result) -> Result:
+    """The same result for one receiver, whose hold nobody else can release."""
+    result.retain()
+    return lend(result, result.release, result._image, result._outputs)
+
+
+def end_loan(result: Result) -> None:
+    """Take back what a receiver was lent, unless it released that itself."""
+    if result._lease is not None:
+        result._lease.end()

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import time
-import traceback
-from collections.abc import AsyncIterable
+from collections.abc import AsyncIterable, Callable, Iterator
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
@@ -15,14 +13,15 @@ from pipeline import graph as wiring
 from pipeline.assembly import Assembly
 from pipeline.backends.executor import Executor
 from pipeline.cameras import Cameras
-from pipeline.channel import Channel, ChannelClosed
 from pipeline.choice import Choice
 from pipeline.clock import Clock, MonotonicClock
+from pipeline.closing import close_in_time, wait_through
 from pipeline.contracts import Reader
-from pipeline.errors import ClosedError
+from pipeline.errors import ClosedError, ConfigError, PipelineError, unexpected
 from pipeline.events import EventStream
+from pipeline.failure import Failure
+from pipeline.iteration import Receiver, ResultIterator
 from pipeline.lag import LoopLag
-from pipeline.results import Result
 from pipeline.ring import Ring
 from pipeline.settings import Config
 from pipeline.sources import SourceSettings
@@ -43,9 +42,6 @@ class Health(NamedTuple):
     problems: tuple[str, ...]
 
 
-# How long a stage may take to close: flushing a file after the last result, or when cancelled.
-_CLOSE_SECONDS = 5.0
-_CANCEL_SECONDS = 1.0
 _LATELY = 5.0  # seconds for which a sink that missed a result counts as too slow
 
 
@@ -67,6 +63,12 @@ class Runner:
         max_frames: int | None = None,
         clock: Clock | None = None,
     ) -> None:
+        if frames is not None and len(config.sources) > 1:
+            names = ", ".join(config.sources)
+            raise ConfigError(f"frames: they are those of one camera, but there are {names}")
+        whole = isinstance(max_frames, int) and not isinstance(max_frames, bool)
+        if max_frames is not None and (not whole or max_frames < 1):
+            raise ConfigError(f"max_frames: needs a whole number above 0, got {max_frames!r}")
         self.config = config
         self.abandoned: list[str] = []
         self._frames = frames
@@ -78,35 +80,45 @@ class Runner:
         self._parts: Assembly | None = None
         self._choice: Choice | None = None
         self._cameras: Cameras | None = None
-        self._error: BaseException | None = None
-        self._raised = False
+        self._failure = Failure()
+        self._stopping = False
         self._cancelled = False
-        self._never_open = False
+        self._closed = False
         self._entered = False
+        self._begun = False
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
-        self._program: Channel[Result] | None = None
-        self._current: Result | None = None
+        self._receiver = Receiver(
+            wiring.PROGRAM_QUEUE, self._graph.program_policy, self._lost, self._left
+        )
+        self._waiters = 0
+        self._only_sinks = False
 
     # Opening and the life of the owning task.
 
     async def open(self) -> None:
-        """Open sources, model and sinks. Raises what the first of them that fails raises."""
+        """Open sources, model and sinks. Raises what the first of them that fails raises.
+
+        After ``stop`` nothing is opened, and there are no results.
+        """
         if self._task is not None:
             raise ClosedError("pipeline: it was opened already; make another one")
-        self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        self._opened: asyncio.Future[None] = self._loop.create_future()
         self._go = asyncio.Event()
-        self._consumed = asyncio.Event()
         if not self.config.model.measured:
             self._make_parts(self.config)
-        self._task = asyncio.create_task(self._live_and_die(), name="pipeline")
+        self._task = self._loop.create_task(self._live_and_die(), name="pipeline")
         waiting: set[asyncio.Future[None]] = {self._opened, self._task}
         try:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            await self.close()
+            self.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await wait_through(self._task)
             raise
         if self._task.done():
-            self._raise_error()
+            self._failure.raise_copy()
 
     async def __aenter__(self: T) -> T:
         await self.open()
@@ -121,13 +133,18 @@ class Runner:
     ) -> None:
         self._entered = False
         await self.close()
-        if error is None:
-            self._raise_error()
+        self._failure.raise_at_exit(error)
 
     async def close(self) -> None:
-        """Cancel what still runs and wait until everything is closed; bounded."""
+        """Cancel what still runs and wait until everything is closed, which takes at most 2 s.
+
+        It is waited for through every cancel; the first one is raised afterwards.
+        """
+        self._check_loop()
+        self._closed = True
         self.cancel()
-        await self._ended()
+        if self._task is not None:
+            await wait_through(self._task)
 
     def _make_parts(self, config: Config, engine: Executor | None = None) -> Assembly:
         """All parts, not yet open but for the engine, where that is open already."""
@@ -137,7 +154,7 @@ class Runner:
         )
         for camera in self._graph.cameras:
             parts.add_camera(camera, config.sources[camera.name], self._frames)
-        self._cameras = Cameras(config, parts, self._note, self.abandoned)
+        self._cameras = Cameras(config, parts, self._failure.record, self.abandoned)
         return parts
 
     def _chosen(self, ring: Ring | None) -> Choice | None:
@@ -152,19 +169,21 @@ class Runner:
         return self._make_parts(tuned.config, tuned.executor)
 
     async def _live_and_die(self) -> None:
-        parts = self._parts
-        if parts is None:
-            try:
-                parts = await self._tune()
-            except asyncio.CancelledError:
-                return
-            except Exception as error:
-                self._note(error)
-                return
-        assert self._cameras is not None
-        await self._run_parts(parts, self._cameras)
+        self._begun = True
+        try:
+            # Where tasks are eager, this one has begun before `open` knows it.
+            await asyncio.sleep(0)
+            if not self._stopping:
+                await self._run_parts(self._parts or await self._tune())
+        except* asyncio.CancelledError:
+            pass
+        except* BaseException as errors:
+            self._failure.record(errors)
+        finally:
+            await self._close_parts()
 
-    async def _run_parts(self, parts: Assembly, cameras: Cameras) -> None:
+    async def _run_parts(self, parts: Assembly) -> None:
+        assert self._cameras is not None
         lag = LoopLag(asyncio.get_running_loop(), self.recorder.loop_lag)
         try:
             await parts.open()
@@ -174,57 +193,56 @@ class Runner:
             async with asyncio.TaskGroup() as group:
                 for stage in (parts.dispatch, parts.finish, *parts.sinks):
                     group.create_task(self._guard(stage), name=stage.name)
-                cameras.start(group)
-            if self._program is not None:
-                await self._consumed.wait()  # its last results still borrow slots and frames
-        except* asyncio.CancelledError:
-            pass
-        except* Exception as group_error:
-            self._note(_first(group_error))
+                self._cameras.start(group)
+            await self._receiver.consumed()  # its last results still borrow slots and frames
         finally:
             lag.stop()
-            cameras.end()
-            await self._close_parts(parts)
+            self._cameras.end()
 
     async def _guard(self, stage: Stage) -> None:
         try:
-            await stage.run()
+            try:
+                await stage.run()
+            except asyncio.CancelledError as error:
+                task = asyncio.current_task()
+                if task is not None and task.cancelling():
+                    raise
+                raise unexpected(PipelineError, stage.name, error) from error
         except asyncio.CancelledError:
             raise
         except BaseException as error:
             if self._cameras is not None:
                 self._cameras.end()
-            self._note(error)  # the first one is what the user sees, not the order of the group
+            self._failure.record(error)  # the first is what the user sees, not the group's order
             raise
 
-    async def _close_parts(self, parts: Assembly) -> None:
-        if self._error is not None:
-            _forget_locals(self._error)
-        hurried = self._cancelled or self._error is not None
-        timeout = _CANCEL_SECONDS if hurried else _CLOSE_SECONDS
-        closing = asyncio.ensure_future(parts.close(timeout))
-        while not closing.done():
-            # Closing is bounded by itself; a second cancel must not leave it half done. The first
-            # one, be it that of a drain whose time is over, leaves it less time from now on.
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.shield(closing)
-            if self._cancelled and not hurried and not closing.done():
-                hurried = True
-                closing.cancel()
-                closing = asyncio.ensure_future(parts.close(_CANCEL_SECONDS))
-        abandoned, errors = closing.result()
+    async def _close_parts(self) -> None:
+        self._receiver.take_back()
+        self._receiver.release()
+        if self._parts is None:
+            return
+        self._failure.forget_locals()
+        abandoned, errors = await close_in_time(
+            self._parts.close, lambda: self._cancelled or self._failure.error is not None
+        )
         self.abandoned += abandoned
         for error in errors:
-            self._note(error)
+            self._failure.record(error)
 
     # What a program does with it.
 
     async def wait(self) -> None:
-        """Let frames flow until the end; raises the first error, once everything is closed."""
-        self._running()
-        self._go.set()
-        await self._ended()
-        self._raise_error()
+        """Let frames flow until the end; raises the first error, once everything is closed.
+
+        Results that no ``async for`` takes go to the sinks alone. Inside of one use ``stop``.
+        """
+        task = self._running()
+        await self._refuse_in_loop("wait")
+        with self._awaiting_end():
+            self._only_sinks = self._receiver.holder is None
+            self._go.set()
+            await asyncio.wait({task})
+        self._failure.raise_copy()
 
     async def drain(self, deadline: float | None = None) -> None:
         """Take no more frames and let what is in flight come through, at most ``deadline`` s.
@@ -233,40 +251,55 @@ class Runner:
         dropped, as ``cancel`` does. Legal in every state. For another task than the one in
         ``async for``, which must go on taking results; inside the loop use ``stop``.
         """
-        if self._task is None:
+        self._check_loop()
+        if self._task is None or self._task.done():
+            self.stop()
             return
+        await self._refuse_in_loop("drain")
         limit = self.config.drain_seconds if deadline is None else deadline
         self.stop()
         # A camera that is stuck in a read must not use up the time of the frames in flight.
         giving_up = self._cameras.give_up_after(min(1.0, limit / 2)) if self._cameras else []
         try:
-            done, _ = await asyncio.wait({self._task}, timeout=limit)
+            with self._awaiting_end():
+                done, _ = await asyncio.wait({self._task}, timeout=limit)
         finally:
             for each in giving_up:
                 each.cancel()
         if not done:
             self.cancel()
-            await self._ended()
+            await wait_through(self._task)
 
     def stop(self) -> None:
-        """Take no more frames; what is in flight still comes through. Returns at once."""
+        """Take no more frames; what is in flight still comes through. Returns at once.
+
+        Before ``open`` none is taken at all. Where no ``async for`` is under way, the results
+        that wait for one are lost, and the sinks get all. From any thread.
+        """
+        if self._hand_over(self.stop):
+            return
+        self._stopping = True
         if self._task is None:
             return
         if self._cameras is None or not self._opened.done():
             self.cancel()
             return
         self._cameras.stop()
+        self._receiver.release_if_left()
         self._go.set()
 
     def cancel(self) -> None:
-        """Drop what is in flight and close; returns at once. Legal in every state."""
+        """Drop what is in flight and close; returns at once. In every state, from any thread."""
+        if self._hand_over(self.cancel):
+            return
+        self._stopping = True
         if self._task is None or self._cancelled or self._task.done():
             return
         self._cancelled = True
-        self._never_open = not self._opened.done()
         if self._cameras is not None:
             self._cameras.stop()
-        self._task.cancel()
+        if self._begun:  # else it would not even close; it looks at `_stopping` first
+            self._task.cancel()
 
     async def add_camera(self, name: str, source: SourceSettings) -> None:
         """Take frames of another camera, too, while the pipeline runs.
@@ -289,13 +322,18 @@ class Runner:
 
         Each call gives a listener of its own, which gets every event.
         """
-        return self._running().events.stream()
+        self._running()
+        if self._parts is None:
+            raise ClosedError("pipeline: it was stopped before it was open")
+        return self._parts.events.stream()
 
     def health(self) -> Health:
         """Whether frames come from every camera and the engine turns them into results."""
+        ended = self._task is not None and self._task.done()
         if self._parts is None or not self._opened.done():
-            return Health(False, ("not open yet",))
-        problems = [] if self._error is None else [str(self._error)]
+            return Health(False, ("ended" if ended else "not open yet",))
+        problems = ["ended"] if ended else []
+        problems += [] if self._failure.error is None else [str(self._failure.error)]
         problems += [
             f"camera {name}: {camera.state}"
             for name, camera in self.recorder.cameras.items()
@@ -329,42 +367,24 @@ class Runner:
             depth=self._graph.depth if ring is None else ring.depth,
             chosen=self._chosen(ring),
             slots={state: states.count(state) for state in sorted(set(states))},
-            error=None if self._error is None else str(self._error),
+            error=None if self._failure.error is None else str(self._failure.error),
         )
 
-    def __aiter__(self: T) -> T:
-        if self._never_open and self._entered:
-            # Stopped by another task before there was a first result.
-            self._program = Channel(1, "block", lambda *_: None)
-            self._program.close()
-            return self
-        parts = self._running()
-        if self._program is None:
-            if self._cancelled or (self._task is not None and self._task.done()):
-                raise ClosedError("pipeline: closed")
-            if self._go.is_set():
-                raise ClosedError("pipeline: it runs already; begin `async for` before `wait`")
-            self._program = Channel(
-                wiring.PROGRAM_QUEUE,
-                self._graph.program_policy,
-                functools.partial(parts.drop_result, "program"),
+    def __aiter__(self) -> ResultIterator:
+        self._running()
+        if self._closed and not self._entered:
+            raise ClosedError("pipeline: closed")
+        if self._only_sinks:
+            raise ClosedError(
+                "pipeline: its results go to the sinks alone; begin `async for` before `wait`"
             )
-            lost = functools.partial(self.recorder.lost, "program")
-            parts.outlets.append(Outlet(self._program, needs_image=True, lost=lost))
+        first = not self._receiver.used
+        iterator = self._receiver.iterate(self._end)
+        if first and self._parts is not None:
+            outlet = Outlet(self._receiver.channel, needs_image=True, lost=self._lost)
+            self._parts.outlets.append(outlet)
         self._go.set()
-        return self
-
-    async def __anext__(self) -> Result:
-        assert self._program is not None
-        self._give_back()
-        try:
-            self._current = await self._program.get()
-        except ChannelClosed:
-            self._consumed.set()
-            await self._ended()
-            self._raise_error()
-            raise StopAsyncIteration from None
-        return self._current
+        return iterator
 
     # Small parts of the above.
 
@@ -374,41 +394,59 @@ class Runner:
             raise ClosedError("pipeline: not open yet, so cameras can neither come nor go")
         return self._cameras
 
-    def _running(self) -> Assembly:
-        if self._task is None or self._parts is None:
+    def _running(self) -> asyncio.Task[None]:
+        self._check_loop()
+        if self._task is None:
             raise ClosedError("pipeline: not open; use it in `async with`")
-        return self._parts
+        return self._task
 
-    async def _ended(self) -> None:
-        if self._task is not None:
-            await asyncio.wait({self._task})
-        self._give_back()
+    def _check_loop(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._loop is not None and loop is not self._loop:
+            raise RuntimeError(f"pipeline: it lives in {self._loop!r}, but was used in {loop!r}")
 
-    def _give_back(self) -> None:
-        result, self._current = self._current, None
-        if result is not None:
-            result.release()
+    def _hand_over(self, call: Callable[[], None]) -> bool:
+        """Have the loop do it; False where that is ours to do."""
+        loop = self._loop
+        if loop is None or not loop.is_running():
+            return False
+        with contextlib.suppress(RuntimeError):
+            if asyncio.get_running_loop() is loop:
+                return False
+        with contextlib.suppress(RuntimeError):  # it was closed meanwhile
+            loop.call_soon_threadsafe(call)
+        return True
 
-    def _note(self, error: BaseException) -> None:
-        if self._error is None:
-            self._error = error
+    async def _refuse_in_loop(self, what: str) -> None:
+        """ClosedError in the task that iterates: nobody would take the results."""
+        task = asyncio.current_task()
+        for _ in range(3):
+            if self._receiver.holder is not task:
+                return
+            await asyncio.sleep(0)  # an async generator that was left lets go of its loop soon
+        raise ClosedError(
+            f"pipeline: {what}() would wait for the `async for` that this task is in; "
+            "use stop() there"
+        )
 
-    def _raise_error(self) -> None:
-        if self._error is not None and not self._raised:
-            self._raised = True
-            raise self._error
+    @contextlib.contextmanager
+    def _awaiting_end(self) -> Iterator[None]:
+        """Whoever awaits the end does not wait for a program that left its loop."""
+        self._receiver.release_if_left()
+        self._waiters += 1
+        try:
+            yield
+        finally:
+            self._waiters -= 1
 
+    def _left(self) -> None:
+        if self._waiters:
+            self._receiver.release_if_left()
 
-def _first(error: BaseException) -> BaseException:
-    """The first plain error inside groups."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
+    def _lost(self) -> None:
+        self.recorder.lost("program")
 
-
-def _forget_locals(error: BaseException) -> None:
-    """Drop what an error's frames hold: views in there would keep slots and driver memory."""
-    following: BaseException | None = error
-    while following is not None:
-        traceback.clear_frames(following.__traceback__)
-        following = following.__context__
+    async def _end(self) -> None:
+        assert self._task is not None
+        await asyncio.wait({self._task})
+        self._failure.raise_copy()

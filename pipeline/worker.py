@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -24,11 +25,16 @@ _Told = asyncio.Future[Any] | Callable[[BaseException], object]
 _Job = tuple[_Told, Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 _Outcome = tuple[_Told, Any, BaseException | None]
 
+# A future cannot take them, or the one who awaits it would take them for its own cancel or end.
+_CONTROL = (asyncio.CancelledError, StopIteration, StopAsyncIteration, GeneratorExit)
+
 
 class Worker:
     """One thread that runs calls in the order given; it does not hold up the exit.
 
-    The loop is woken once for all calls that ended since it last looked.
+    The loop is woken once for all calls that ended since it last looked. Calls see the context
+    variables of whoever made the worker. What is control flow in a coroutine (StopIteration,
+    CancelledError and the like) is a RuntimeError of the call that raised it.
     """
 
     def __init__(self, name: str) -> None:
@@ -39,7 +45,8 @@ class Worker:
         self._waking = False
         self._ended = self._loop.create_future()
         self._closing = False
-        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        run = contextvars.copy_context().run
+        self._thread = threading.Thread(target=run, args=(self._work,), name=name, daemon=True)
         self._thread.start()
 
     def submit(
@@ -89,7 +96,7 @@ class Worker:
             try:
                 outcome = (told, function(*args, **kwargs), None)
             except BaseException as error:  # handed to whoever awaits the call
-                outcome = (told, None, error)
+                outcome = (told, None, _carried(error))
             if isinstance(told, asyncio.Future) or outcome[2] is not None:
                 self._post(outcome)
             # Borrowed views must not wait for the next call.
@@ -117,6 +124,14 @@ class Worker:
                 told.set_result(result)
             else:
                 told.set_exception(error)
+
+
+def _carried(error: BaseException) -> BaseException:
+    if not isinstance(error, _CONTROL):
+        return error
+    carried = RuntimeError(f"raised {error!r}")
+    carried.__cause__ = error
+    return carried
 
 
 async def call_in_thread(name: str, function: Callable[[], T]) -> T:

@@ -19,11 +19,23 @@ PACKAGE = ROOT / "pipeline"
 # From the ground up. A module may import from floors below its own, and within its floor only
 # what FELLOWS allows.
 FLOORS = (
-    ("errors", "clock", "locate", "opening", "backoff", "events", "colour", "choice", "problems"),
+    (
+        "errors",
+        "clock",
+        "locate",
+        "opening",
+        "backoff",
+        "events",
+        "colour",
+        "choice",
+        "problems",
+        "closing",
+        "failure",
+    ),
     ("_native", "frame", "results", "conversion", "worker"),
     ("ring", "contracts", "drawing", "opencv_drawing"),
     ("sources", "preprocess", "backends", "postprocess", "sinks"),
-    ("channel", "selector", "stats", "lag", "stages"),
+    ("channel", "selector", "stats", "lag", "iteration", "stages"),
     ("settings", "graph"),
     ("assembly",),
     ("cameras", "tuning"),
@@ -44,6 +56,7 @@ FELLOWS: dict[str, set[str]] = {
     "graph": {"settings"},
     "selector": {"channel"},
     "lag": {"stats"},
+    "iteration": {"channel"},
     "stages": {"channel", "selector", "stats"},
     "service": {"health", "notify"},
     "config": {"yamlfile"},

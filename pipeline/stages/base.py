@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
+from pipeline.errors import PipelineError, unexpected
 from pipeline.worker import Worker
 
 __all__ = ["Stage"]
@@ -17,8 +18,11 @@ class Stage:
     """``open``, then ``run`` until its input ends, then ``close``, whatever happened between.
 
     A subclass gives ``_open`` and ``_close``, called on the stage's thread: ``_close`` exactly
-    once after a successful ``_open``, even when ``open`` was cancelled while it went on.
+    once after a successful ``_open``, even when ``open`` was cancelled while it went on. What
+    its part raises and is no ``kind`` becomes one that names the part.
     """
+
+    kind: ClassVar[type[PipelineError]] = PipelineError
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -29,7 +33,7 @@ class Stage:
     async def open(self) -> Any:
         """Start the thread and open there."""
         self._worker = Worker(self.name)
-        return await self._worker.submit(self._open_on_thread)
+        return await self._do(self._open_on_thread)
 
     async def run(self) -> None:
         """Work until the input ends."""
@@ -47,12 +51,24 @@ class Stage:
         if not await self._worker.close(timeout):
             self._closed.add_done_callback(_swallow)
             return False
-        self._closed.result()
+        await self._blaming(self._closed)
         return True
 
     def _call(self, function: Callable[..., T], *args: Any) -> asyncio.Future[T]:
         assert self._worker is not None, "the stage is not open"
         return self._worker.submit(function, *args)
+
+    async def _do(self, function: Callable[..., T], *args: Any) -> T:
+        """Call the part on the thread."""
+        return await self._blaming(self._call(function, *args))
+
+    async def _blaming(self, call: asyncio.Future[T]) -> T:
+        try:
+            return await call
+        except self.kind:
+            raise
+        except Exception as error:
+            raise unexpected(self.kind, self.name, error) from error
 
     def _open_on_thread(self) -> Any:
         opened = self._open()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 from pipeline.backoff import Backoff
 from pipeline.channel import Channel, ChannelClosed
 from pipeline.contracts import Sink, StreamInfo
 from pipeline.errors import SinkError
 from pipeline.events import State
-from pipeline.results import Result
+from pipeline.results import Result, end_loan
 from pipeline.stages.base import Stage
 
 __all__ = ["Deliver"]
@@ -26,6 +26,8 @@ class Deliver(Stage):
     this sink alone; ``say(state, reason)`` is told of the latter two. ``lost``
     is called for a result that was taken and may not have been written.
     """
+
+    kind = SinkError
 
     def __init__(
         self,
@@ -46,6 +48,8 @@ class Deliver(Stage):
         self._backoff = backoff or Backoff(max_s=5.0)
         self._say = say
         self._stream: StreamInfo | None = None
+        self._under_way: Result | None = None
+        self._writing: asyncio.Future[Any] | None = None
 
     def describe(self, stream: StreamInfo) -> None:
         """Tell what is coming; before ``open``."""
@@ -56,13 +60,15 @@ class Deliver(Stage):
         try:
             while True:
                 result = await self._results.get()
+                self._under_way = result
                 try:
                     await self._write(result)
+                except asyncio.CancelledError:
+                    raise  # it may be written all the same: see ``close``
                 except BaseException:
-                    self._lost()
+                    self._written(False)
                     raise
-                finally:
-                    result.release()
+                self._written(True)
         except ChannelClosed:
             pass
         except SinkError as error:
@@ -71,12 +77,36 @@ class Deliver(Stage):
             self._say("failed", f"{error}; this sink is left out from now on")
             self._results.clear()  # those that come from now on find it closed
 
+    async def close(self, timeout: float) -> bool:
+        """As for every stage; a write that was under way ends before, or counts as lost."""
+        try:
+            closed = await super().close(timeout)
+        except SinkError:
+            self._end_of_write()
+            raise
+        self._end_of_write()
+        return closed
+
+    def _end_of_write(self) -> None:
+        call = self._writing
+        self._written(call is not None and call.done() and call.exception() is None)
+
+    def _written(self, whole: bool) -> None:
+        """The result under way was written, or may not have been; its loan ends."""
+        result, self._under_way = self._under_way, None
+        if result is not None:
+            if not whole:
+                self._lost()
+            end_loan(result)
+
     async def _write(self, result: Result) -> None:
         attempt = 0
         ended: float | None = None  # since when there are no more results to come
         while True:
             try:
-                await self._call(self._sink.write, result)
+                # Cancelling does not stop the thread, so how this ends is looked at all the same.
+                self._writing = self._call(self._sink.write, result)
+                await self._blaming(asyncio.shield(self._writing))
             except SinkError as error:
                 if self._on_error != "retry":
                     raise

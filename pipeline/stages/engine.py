@@ -192,19 +192,23 @@ class EngineRoom:
                 await executor.close(0.5)
 
     async def close(self, timeout: float) -> list[str]:
-        """Close all; the names of what hangs and was left behind."""
+        """Close all within ``timeout`` s; the names of what hangs and was left behind."""
         self.closing = True
+        loop = asyncio.get_running_loop()
+        until = loop.time() + timeout
         pairs = [*self._retired, *([self._pair] if self._pair is not None else [])]
         self._ready.set()
         stuck = []
         if self._opening is not None:
-            done, _ = await asyncio.wait({self._opening}, timeout=timeout)
+            share = timeout / 2 if pairs else timeout
+            done, _ = await asyncio.wait({self._opening}, timeout=share)
             if not done:
                 stuck.append("open-engine")
                 self._opening.add_done_callback(_look_at)
             elif self._opening.exception() is None and self._opening.result() not in pairs:
                 pairs.append(self._opening.result())
         given_up = {executor for executor, _ in self._retired}
+        timeout = until - loop.time()
         short = min(timeout, _HUNG_SECONDS)
         await asyncio.gather(
             *(executor.close(short if executor in given_up else timeout) for executor, _ in pairs)

@@ -8,9 +8,16 @@ from typing import Any
 import numpy.typing as npt
 
 from pipeline.channel import Channel, ChannelClosed
-from pipeline.clock import Clock
+from pipeline.clock import Clock, MonotonicClock
 from pipeline.contracts import Postprocess
-from pipeline.errors import ClosedError, EngineError, RunError, SourceError
+from pipeline.errors import (
+    ClosedError,
+    EngineError,
+    PipelineError,
+    RunError,
+    SourceError,
+    unexpected,
+)
 from pipeline.frame import Frame
 from pipeline.results import Detections, Lease, RawOutput, Result, Stamps
 from pipeline.ring import RunReport
@@ -40,6 +47,7 @@ class Finish(Stage):
         self._in_flight = in_flight
         self._outlets = outlets
         self._clock = clock
+        self._monotonic = type(clock) is MonotonicClock
 
     async def run(self) -> None:
         """Make results until no run is left."""
@@ -49,6 +57,8 @@ class Finish(Stage):
                 item = await self._in_flight.get()
                 report = await self._await_run(item, watch)
                 if report is not None:
+                    if not self._monotonic:
+                        report = self._on_the_clock(item, report)
                     await self._finish(item, report)
                     self._engine.succeeded()
         except ChannelClosed:
@@ -77,6 +87,11 @@ class Finish(Stage):
         item.drop("hung" if hung else "failed")
         await self._engine.failed(item.ring, error, hung=hung)
         return None
+
+    def _on_the_clock(self, item: InFlight, report: RunReport) -> RunReport:
+        """The run by this pipeline's own clock; the engine knows the machine's only."""
+        now = self._clock.now()
+        return report._replace(started_ns=item.submitted_ns, finished_ns=now, drawing_ns=0)
 
     async def _finish(self, item: InFlight, report: RunReport) -> None:
         """Decode the frames of one slot and deliver them; the last one gives it back."""
@@ -114,9 +129,14 @@ class Finish(Stage):
         mapping = item.placed[index].mapping
         assert mapping is not None, "it was not written"
         outputs = _outputs(item, index)
-        if self._postprocess.quick:
+        if not self._postprocess.quick:
+            return await self._do(self._postprocess.process, outputs, mapping)
+        try:
             return self._postprocess.process(outputs, mapping)
-        return await self._call(self._postprocess.process, outputs, mapping)
+        except PipelineError:
+            raise
+        except Exception as error:
+            raise unexpected(self.kind, self.name, error) from error
 
     def _result(
         self,
@@ -127,7 +147,8 @@ class Finish(Stage):
         release: Callable[[], None],
     ) -> Result:
         placed, keeps = item.placed[index], self._postprocess.keeps_outputs
-        frame, names = placed.frame, self._engine.outputs
+        frame, mapping, names = placed.frame, placed.mapping, self._engine.outputs
+        assert mapping is not None, "it was not written"
 
         def give_back() -> None:
             frame.release()
@@ -143,6 +164,7 @@ class Finish(Stage):
             frame.sequence,
             stamps,
             detections,
+            mapping,
             frame.view,
             outputs if keeps else tuple,
             Lease(give_back),

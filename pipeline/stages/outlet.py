@@ -10,7 +10,7 @@ import numpy as np
 from pipeline.channel import Channel, ChannelClosed
 from pipeline.errors import ClosedError
 from pipeline.frame import Frame, Image
-from pipeline.results import Lease, RawOutput, Result
+from pipeline.results import RawOutput, Result, end_loan, lend, share
 
 __all__ = ["Outlet"]
 
@@ -53,7 +53,7 @@ class Outlet:
         except BaseException as error:
             self.lost()
             if given is not None:
-                given.release()
+                end_loan(given)
             if not isinstance(error, ChannelClosed):  # this receiver takes nothing any more
                 raise
 
@@ -62,9 +62,8 @@ class Outlet:
         if self._copies and (outputs := result.outputs):
             return self._detached(result, frame, outputs)
         if self._needs_image or result.outputs:
-            result.retain()
-            return result
-        return _other(result, _refuse, ())
+            return share(result)
+        return lend(result, _nothing, _refuse, tuple)
 
     def _detached(
         self, result: Result, frame: Frame, outputs: Sequence[RawOutput]
@@ -88,24 +87,11 @@ class Outlet:
             if self._needs_image:
                 frame.release()
 
-        return _other(result, image, copies, Lease(give_back))
+        return lend(result, give_back, image, lambda: copies)
 
 
-def _other(
-    result: Result,
-    image: Callable[[], Image],
-    outputs: Sequence[RawOutput],
-    lease: Lease | None = None,
-) -> Result:
-    return Result(
-        result.camera,
-        result.sequence,
-        result.stamps,
-        result.detections,
-        image,
-        lambda: outputs,
-        lease,
-    )
+def _nothing() -> None:
+    pass
 
 
 def _refuse() -> Image:

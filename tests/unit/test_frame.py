@@ -263,6 +263,7 @@ def result_of(
         7,
         STAMPS,
         Detections.empty(),
+        FrameMapping(1, 1, 0, 0, 64, 48),
         (lambda: frame.view()) if frame is not None else (lambda: np.zeros((1, 1, 3), np.uint8)),
         (lambda: (RawOutput("scores", output),)) if output is not None else (lambda: ()),
         lease,

@@ -26,7 +26,7 @@ from pydantic import TypeAdapter
 from pipeline.contracts import Sink, StreamInfo
 from pipeline.errors import SinkError
 from pipeline.frame import FrameFormat, Image
-from pipeline.results import Detections, RawOutput, Result, Stamps
+from pipeline.results import Detections, FrameMapping, RawOutput, Result, Stamps
 from pipeline.sinks import (
     ConsoleSettings,
     JsonlSettings,
@@ -66,6 +66,7 @@ def result(
         sequence,
         STAMPS,
         faces() if detections is None else detections,
+        FrameMapping(1, 1, 0, 0, 64, 48),
         lambda: shown,
         lambda: outputs,
     )

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from pipeline import Executor, Result, SinkError, SourceError
+from pipeline import Executor, PipelineError, Result, SinkError, SourceError
 from pipeline.channel import Channel, ChannelClosed, Overflow
 from pipeline.clock import ManualClock, MonotonicClock
 from pipeline.contracts import FrameMapping, StreamInfo
@@ -80,7 +80,7 @@ async def test_a_stage_that_was_never_opened_needs_no_close() -> None:
 async def test_a_failed_open_is_not_closed() -> None:
     part = Part(fails=True)
     part.free.set()
-    with pytest.raises(OSError, match="no such thing"):
+    with pytest.raises(PipelineError, match=r"^part: OSError: no such thing$"):
         await part.open()
     assert await part.close(30)
     assert part.calls == ["open"]
@@ -599,7 +599,10 @@ def borrowed(sequence: int, given_back: list[int]) -> Result:
     image = np.zeros((2, 4, 3), np.uint8)
     lease = Lease(lambda: given_back.append(sequence))
     stamps = Stamps(*range(9))
-    return Result("front", sequence, stamps, Detections.empty(), lambda: image, tuple, lease)
+    mapping = FrameMapping(1, 1, 0, 0, 2, 2)
+    return Result(
+        "front", sequence, stamps, Detections.empty(), mapping, lambda: image, tuple, lease
+    )
 
 
 @pytest.mark.parametrize("fails_at", [-1, 3])
