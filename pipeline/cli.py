@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from pipeline.arguments import Arguments, parse_arguments
-from pipeline.errors import ClosedError, ConfigError, PipelineError, SinkError
+from pipeline.errors import ClosedError, PipelineError, SinkError
 from pipeline.locate import printable
 from pipeline.report import StatusLine, ensure_writable, summary, table, write_json
 from pipeline.signals import StopRequests
@@ -122,7 +122,7 @@ def _schema(arguments: Arguments, requests: StopRequests) -> int:
 
 
 def _run(arguments: Arguments, requests: StopRequests) -> int:
-    from pipeline.config import load
+    from pipeline.config import load, refuse_overwriting
 
     extra = []
     if arguments.jsonl is not None:
@@ -135,7 +135,7 @@ def _run(arguments: Arguments, requests: StopRequests) -> int:
         if (path := getattr(arguments, option)) is not None:
             ensure_writable(path, f"--{option}")
     if arguments.summary is not None:
-        _refuse_overwriting("--summary", arguments.summary, arguments.config, config)
+        refuse_overwriting(config, arguments.config, "--summary", arguments.summary)
     from pipeline.pipeline import Pipeline, new_event_loop
 
     if requests.count:
@@ -155,12 +155,12 @@ def _run(arguments: Arguments, requests: StopRequests) -> int:
 
 
 def _bench(arguments: Arguments, requests: StopRequests) -> int:
-    from pipeline.config import load
+    from pipeline.config import load, refuse_overwriting
 
     config = load(arguments.config, arguments.overrides)
     if arguments.json is not None:
         ensure_writable(arguments.json, "--json")
-        _refuse_overwriting("--json", arguments.json, arguments.config, config)
+        refuse_overwriting(config, arguments.config, "--json", arguments.json)
     from pipeline.bench.bench import Bench
     from pipeline.bench.command import measure, publish
 
@@ -192,27 +192,6 @@ def _leave_behind(abandoned: Sequence[str], code: int) -> NoReturn:
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
     os._exit(code or hanging)
-
-
-def _refuse_overwriting(option: str, written: str, config_path: str, config: Config) -> None:
-    """ConfigError when what the option writes would replace what the run reads or writes."""
-    sinks = [path for sink in config.sinks if (path := getattr(sink, "path", None)) is not None]
-    if written == "-":
-        if option == "--summary" and "-" in sinks:
-            raise ConfigError(f"{option} -: standard output is taken by JSON Lines")
-        return
-    others = [config_path, config.model.path, *sinks]
-    others += [source.uri for source in config.sources.values()]
-    for other in others:
-        if isinstance(other, str) and other != "-" and _is_same_file(other, written):
-            raise ConfigError(f"{option} {written}: would overwrite {other}")
-
-
-def _is_same_file(one: str, other: str) -> bool:
-    try:
-        return os.path.samefile(one, other)  # hard links, too
-    except (OSError, ValueError):
-        return os.path.realpath(one) == os.path.realpath(other)
 
 
 def _code_of_abandoned(names: Sequence[str]) -> int:
@@ -341,7 +320,7 @@ def _message(error: BaseException) -> str:
         if missing := _MISSING_LIBRARY.search(str(error)):
             return f"OpenCV needs {missing[1]}, which is missing; apt install libgl1 libglib2.0-0"
         if "'_native'" in str(error):
-            return "the native module is not built; pip install npu-pipeline, or . in a clone"
+            return "the native module is not built; pip install . in a clone of npu-pipeline"
         if isinstance(error, ModuleNotFoundError):
             name = (error.name or "").partition(".")[0]
             return f"{error}; pip install {'npu-pipeline' if name == 'pipeline' else name}"

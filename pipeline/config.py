@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -14,12 +14,23 @@ from pipeline import locate, problems
 from pipeline.backends.settings import ModelSettings
 from pipeline.clock import MonotonicClock
 from pipeline.errors import ConfigError
+from pipeline.overwriting import Files
 from pipeline.problems import Problem
-from pipeline.settings import Config, RingSettings
+from pipeline.settings import Cameras, CameraSettings, Config, RingSettings
 from pipeline.sinks import STANDARD_OUTPUT
+from pipeline.sources.settings import SourceSettings
 from pipeline.yamlfile import Document
 
-__all__ = ["Config", "ModelSettings", "RingSettings", "json_schema", "load", "parse"]
+__all__ = [
+    "Config",
+    "ModelSettings",
+    "RingSettings",
+    "json_schema",
+    "load",
+    "parse",
+    "parse_source",
+    "refuse_overwriting",
+]
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -41,7 +52,7 @@ def load(
     document.read(Path(path))
     for override in overrides:
         document.override(override)
-    if document.data is None:
+    if document.data is None and not document.problems:
         raise ConfigError(f"{document.name}: empty; at least source and model are needed")
     return _config(document, Path(os.path.abspath(path)).parent, extra_sinks)
 
@@ -62,37 +73,66 @@ def parse(
     return _config(document, Path(os.path.abspath(base)), ())
 
 
+def parse_source(
+    mapping: Mapping[str, Any], base: str | os.PathLike[str] = ".", name: str = "camera"
+) -> CameraSettings:
+    """The settings of one camera, as the YAML has them under ``cameras``; see ``parse``."""
+    document = Document("")
+    document.take({"cameras": {name: mapping}})
+    cameras, found = _validated(Cameras, document, Path(os.path.abspath(base)))
+    if cameras is not None:
+        found += _check_sources(cameras.cameras)
+    return _without(found, cameras, document).cameras[name]
+
+
 def json_schema() -> dict[str, Any]:
     """JSON Schema of the YAML file, for editors."""
     dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
-    return dialect | Config.model_json_schema()
+    own = {"patternProperties": {"^x-": {"description": "Not read; for aliases to repeat."}}}
+    return dialect | Config.model_json_schema() | own
 
 
 def _config(document: Document, base: Path, extra_sinks: Sequence[Mapping[str, Any]]) -> Config:
     data = document.data
     if not isinstance(data, dict):
+        if document.problems:
+            problems.raise_all(document.name, document.problems, {})
         kind = "a list" if isinstance(data, list) else "a single value"
         text = f"needs keys such as source and model at the top, got {kind}"
         raise ConfigError(problems.line(document.name, (), text))
     # A section whose lines are all commented out is a section left out.
-    data = {key: value for key, value in data.items() if value is not None}
-    sinks = data.get("sinks", [])
+    document.data = {key: value for key, value in data.items() if value is not None}
+    sinks = document.data.get("sinks", [])
     if extra_sinks and isinstance(sinks, list):
-        data["sinks"] = [*sinks, *map(dict, extra_sinks)]
-    found = _make_absolute(data, base, document)
-    config: Config | None = None
-    try:
-        config = _strictly(Config, data)
-    except ValidationError as error:
-        found += problems.from_validation(error, Config, data, document.written)
-    else:
-        found += [*_check_source(config), *_check_options(config, document)]
+        document.data["sinks"] = [*sinks, *map(dict, extra_sinks)]
+    config, found = _validated(Config, document, base)
+    if config is not None:
+        found += [*_check_sources(config.sources), *_check_options(config, document)]
+        found += _check_targets(config, document.path)
         config = _with_option_paths(config, base) if not found else config
+    return _without(found, config, document)
+
+
+def _validated(
+    model: type[_Model], document: Document, base: Path
+) -> tuple[_Model | None, list[Problem]]:
+    """The model of the document's data, its paths made absolute, and what is wrong with it."""
+    data = document.data
+    _take_texts(model, data, document)
+    found = _make_absolute(data, base)
+    try:
+        return _strictly(model, data), found
+    except ValidationError as error:
+        return None, found + problems.from_validation(error, model, data, document.written)
+
+
+def _without(found: list[Problem], model: _Model | None, document: Document) -> _Model:
+    """The model if nothing was found to be wrong; else all of it is raised."""
     unset = {problem.path for problem in document.problems}
     found = document.problems + [problem for problem in found if problem.path not in unset]
-    if found or config is None:
+    if found or model is None:
         problems.raise_all(document.name, found, document.origins)
-    return config
+    return model
 
 
 def _strictly(model: type[_Model], data: Mapping[str, Any]) -> _Model:
@@ -100,18 +140,86 @@ def _strictly(model: type[_Model], data: Mapping[str, Any]) -> _Model:
     return model.model_validate_json(json.dumps(data), strict=True)
 
 
-def _check_source(config: Config) -> list[Problem]:
+def _take_texts(
+    model: type[BaseModel], data: dict[str, Any], document: Document, above: problems.Place = ()
+) -> None:
+    """Put in what was written where text is wanted and YAML made something else of it."""
+    try:
+        _strictly(model, data)
+    except ValidationError as error:
+        for details in error.errors(include_url=False):
+            place = problems.place_of(details, data)
+            text = document.texts.get((*above, *place))
+            wanted = details["type"] == "string_type" or (
+                details["type"] == "uri" and isinstance(details["input"], dict)
+            )
+            if wanted and text is not None:
+                _put(data, place, text)
+
+
+def _put(data: Any, place: problems.Place, value: Any) -> None:
+    """Set the value at ``place``; what leads there is copied, as aliases may share it."""
+    for part in place[:-1]:
+        data[part] = data[part].copy()
+        data = data[part]
+    data[place[-1]] = value
+
+
+def _check_sources(sources: Mapping[str, SourceSettings]) -> list[Problem]:
     from pipeline.sources import make_reader  # for OpenCV, where the source needs it
 
-    for name, source in config.sources.items():
+    for name, source in sources.items():
         try:
             make_reader(source, MonotonicClock())
         except ConfigError as error:
             text = str(error)  # it begins with the place of the only source
-            if config.cameras and text.startswith("source."):
+            if isinstance(source, CameraSettings) and text.startswith("source."):
                 text = f"cameras.{name}." + text.removeprefix("source.")
             return [Problem((), text)]
     return []
+
+
+def _check_targets(config: Config, path: str | None) -> list[Problem]:
+    files = Files()
+    found = []
+    for user, each in _read_by(config, path):
+        files.read(each, user)
+    for i, sink in enumerate(config.sinks):
+        place: problems.Place = ("sinks", i, "path")
+        target = getattr(sink, "path", STANDARD_OUTPUT)
+        if target != STANDARD_OUTPUT and (other := files.write(target, problems.dotted(place))):
+            found.append(Problem(place, f"would overwrite {other}: {target}"))
+    return found
+
+
+def refuse_overwriting(config: Config, path: str, option: str, target: str) -> None:
+    """ConfigError when what ``option`` writes is what a run of the configuration uses."""
+    targets = [written for sink in config.sinks if (written := getattr(sink, "path", None))]
+    if target == STANDARD_OUTPUT:
+        if option == "--summary" and STANDARD_OUTPUT in targets:
+            raise ConfigError(f"{option} -: standard output is taken by JSON Lines")
+        return
+    files = Files()
+    for user, each in _read_by(config, path):
+        files.read(each, user)
+    for written in targets:
+        if written != STANDARD_OUTPUT:
+            files.write(written, written)
+    if other := files.write(target, option):
+        raise ConfigError(f"{option} {target}: would overwrite {other}")
+
+
+def _read_by(config: Config, path: str | None) -> Iterator[tuple[str, str]]:
+    """Place and path of each file or folder that is read."""
+    if path is not None:
+        yield "the configuration itself", path
+    if config.model.path is not None:
+        yield "model.path", config.model.path
+    if config.source is not None and isinstance(config.source.uri, str):
+        yield "source.uri", config.source.uri
+    for name, camera in config.cameras.items():
+        if isinstance(camera.uri, str):
+            yield f"cameras.{name}.uri", camera.uri
 
 
 def _check_options(config: Config, document: Document) -> list[Problem]:
@@ -125,6 +233,7 @@ def _check_options(config: Config, document: Document) -> list[Problem]:
     if settings.path is None and not _needs_no_file(settings):
         text = f"missing, but engine {settings.engine} needs a model file"
         found.append(Problem(("model", "path"), text))
+    _take_texts(model, settings.options, document, above)
     try:
         _strictly(model, settings.options)
     except ValidationError as error:
@@ -132,7 +241,21 @@ def _check_options(config: Config, document: Document) -> list[Problem]:
         found += problems.from_validation(
             error, model, settings.options, document.written, above, unknown
         )
+    if settings.engine == "simulated" and not found:
+        found += _check_memory(config)
     return found
+
+
+def _check_memory(config: Config) -> list[Problem]:
+    """The simulated engine's tensors are known, and so is whether its memory holds the slots."""
+    from pipeline.backends.simulated import MEMORY, slot_bytes
+
+    depth = config.model.context_count() if config.ring.depth == "auto" else config.ring.depth
+    needed = depth * slot_bytes(config.model)
+    if needed <= MEMORY:
+        return []
+    text = f"{depth} slots need {needed} bytes of driver memory, more than {MEMORY}"
+    return [Problem(("ring", "depth"), text)]
 
 
 def _needs_no_file(settings: ModelSettings) -> bool:
@@ -153,7 +276,7 @@ def _with_option_paths(config: Config, base: Path) -> Config:
     return config.model_copy(update={"model": config.model.model_copy(update={"options": options})})
 
 
-def _make_absolute(data: dict[str, Any], base: Path, document: Document) -> list[Problem]:
+def _make_absolute(data: dict[str, Any], base: Path) -> list[Problem]:
     """Resolve every path of ``data`` in place, and look whether what is read is there."""
     found: list[Problem] = []
     if isinstance(data.get("cameras"), dict):
@@ -167,22 +290,14 @@ def _make_absolute(data: dict[str, Any], base: Path, document: Document) -> list
             holder[place[-2]] = {**holder[place[-2]], place[-1]: path}
             _look_at(path, is_source)
         except ConfigError as error:
-            found.append(Problem(place, str(error), is_source))
+            missing = is_source and isinstance(error, locate.MissingFileError)
+            found.append(Problem(place, str(error), missing))
     model = data.get("model")
     library = model.get("library") if isinstance(model, dict) else None
     # A name without a folder is searched for by the system's loader.
     if isinstance(library, str) and "/" in library:
         data["model"] = {**data["model"], "library": locate.resolve(library, base)}
-    return found + _place_sinks(data, base, document)
-
-
-def _identity(path: str) -> object:
-    """The same for all names of a file: its links, and other ways to write its path."""
-    try:
-        found = os.stat(path)
-    except (OSError, ValueError):
-        return os.path.realpath(path) if "\0" not in path else path
-    return found.st_dev, found.st_ino
+    return found + _place_sinks(data, base)
 
 
 def _read_files(data: dict[str, Any]) -> list[tuple[tuple[str, ...], dict[str, Any], bool]]:
@@ -210,25 +325,18 @@ def _is_path(uri: str) -> bool:
 
 def _look_at(path: str, is_source: bool) -> None:
     if not os.path.exists(path):
-        raise ConfigError(f"no such file: {path}")
+        raise locate.MissingFileError(f"no such file: {path}")
     if not is_source and os.path.isdir(path):
         raise ConfigError(f"is a folder, not a model file: {path}")
     if not os.access(path, os.R_OK):
-        raise ConfigError(f"cannot be read, permission denied: {path}")
+        raise locate.MissingFileError(f"cannot be read, permission denied: {path}")
 
 
-def _place_sinks(data: dict[str, Any], base: Path, document: Document) -> list[Problem]:
+def _place_sinks(data: dict[str, Any], base: Path) -> list[Problem]:
     sinks = data.get("sinks")
     if not isinstance(sinks, list):
         return []
     found = []
-    taken = {
-        _identity(text): problems.dotted(place)
-        for place, holder, _ in _read_files(data)
-        if isinstance(text := holder[place[-2]][place[-1]], str)
-    }
-    if document.path is not None:
-        taken[_identity(document.path)] = "the configuration itself"
     sinks = data["sinks"] = list(sinks)
     for i, sink in enumerate(sinks):
         text = sink.get("path") if isinstance(sink, dict) else None
@@ -241,7 +349,4 @@ def _place_sinks(data: dict[str, Any], base: Path, document: Document) -> list[P
             found.append(Problem(place, str(error)))
             continue
         sinks[i] = {**sink, "path": path}
-        other = taken.setdefault(_identity(path), problems.dotted(place))
-        if other != problems.dotted(place) and not path.startswith("/dev/"):
-            found.append(Problem(place, f"would overwrite {other}: {path}"))
     return found

@@ -106,6 +106,11 @@ def unexpected(kind: type[PipelineError], part: str, error: BaseException) -> Pi
     return kind(f"{part}: {type(error).__name__}{text}")
 
 
+def install_advice(extra: str) -> str:
+    """The command that brings what ``extra`` names, which can be followed without an index."""
+    return f"pip install '.[{extra}]' in a clone of npu-pipeline"
+
+
 @contextmanager
 def optional(package: str, extra: str, kind: type[PipelineError]) -> Iterator[None]:
     """Around imports that need an optional package: one that is missing is named with its extra."""
@@ -115,6 +120,5 @@ def optional(package: str, extra: str, kind: type[PipelineError]) -> Iterator[No
         if (error.name or "").partition(".")[0] != package:
             raise
         raise kind(
-            f"needs the package {package}, which is not installed; "
-            f"pip install 'npu-pipeline[{extra}]'"
+            f"needs the package {package}, which is not installed; {install_advice(extra)}"
         ) from None

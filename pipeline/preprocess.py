@@ -36,7 +36,7 @@ _Divisor = Annotated[_Finite, AfterValidator(_not_zero)]
 class PreprocessSettings(BaseModel):
     """How a frame becomes the model's input; mean and scale run inside the engine."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     resize: Literal["letterbox", "stretch", "crop"] = Field(
         default="letterbox",

@@ -13,7 +13,16 @@ from pydantic_core import ErrorDetails
 from pipeline.errors import ConfigError, SourceError
 from pipeline.locate import printable, redact_uri
 
-__all__ = ["Place", "Problem", "dotted", "from_validation", "line", "nearest", "raise_all"]
+__all__ = [
+    "Place",
+    "Problem",
+    "dotted",
+    "from_validation",
+    "line",
+    "nearest",
+    "place_of",
+    "raise_all",
+]
 
 Place = tuple[str | int, ...]
 """Keys and list indices from the top of the file to a value."""
@@ -43,6 +52,8 @@ _MUST = {
     "too_long": "must have at most {max_length} entries",
     "too_short": "must have at least {min_length} entries",
 }
+_MAX_LINES = 20
+_WHOLE = ("camera_mean", "one_source", "ring_depth", "value_error")  # of several values at once
 _MISSING = "missing, but it is needed"
 
 
@@ -78,9 +89,11 @@ def raise_all(name: str, problems: Sequence[Problem], origins: Mapping[Place, st
     those that are not. ``origins`` tells of the values that do not stand in the file.
     """
     lines = []
-    for problem in sorted(problems, key=lambda problem: problem.source):
+    for problem in sorted(problems, key=lambda problem: problem.source)[:_MAX_LINES]:
         origin = next((text for path, text in origins.items() if _touches(path, problem)), "")
         lines.append(printable(line(name, problem.path, problem.text) + origin))
+    if len(problems) > _MAX_LINES:
+        lines.append(line(name, (), f"and {len(problems) - _MAX_LINES} more"))
     kind = SourceError if all(problem.source for problem in problems) else ConfigError
     raise kind("\n".join(lines))
 
@@ -100,7 +113,7 @@ def from_validation(
     """
     grouped: dict[Place, list[ErrorDetails]] = {}
     for details in error.errors(include_url=False):
-        grouped.setdefault(_place(details, data), []).append(details)
+        grouped.setdefault(place_of(details, data), []).append(details)
     problems = []
     meant: set[Place] = set()
     for place, group in grouped.items():
@@ -121,19 +134,19 @@ def _touches(path: Place, problem: Problem) -> bool:
     return shorter > 0 and problem.path[:shorter] == path[:shorter]
 
 
-def _place(details: ErrorDetails, data: Any) -> Place:
+def place_of(details: ErrorDetails, data: Any) -> Place:
     """The path in the user's data: without the names that pydantic gives to union members."""
-    place: list[str | int] = []
+    found: list[str | int] = []
     loc = details["loc"]
     for number, part in enumerate(loc):
         if _has(data, part):
             data = data[part]
         elif not (details["type"] == "missing" and number == len(loc) - 1):
             continue
-        place.append(part)
+        found.append(part)
     if details["type"] in ("union_tag_invalid", "union_tag_not_found"):
-        place.append(details["ctx"]["discriminator"].strip("'"))
-    return tuple(place)
+        found.append(details["ctx"]["discriminator"].strip("'"))
+    return tuple(found)
 
 
 def _has(data: Any, part: str | int) -> bool:
@@ -169,7 +182,7 @@ def _text(path: Place, group: Sequence[ErrorDetails], given: str) -> str:
     if kind in _MUST:
         return f"{_MUST[kind].format(**context)}, got {given}"
     message = details["msg"].removeprefix("Value error, ")
-    return message if kind in ("value_error", "ring_depth") else f"{message}, got {given}"
+    return message if kind in _WHOLE else f"{message}, got {given}"
 
 
 def _choice(key: str, details: ErrorDetails, given: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -13,7 +13,7 @@ from pipeline.preprocess import PreprocessSettings
 from pipeline.sinks.settings import SinkSettings, refuse_shared_output
 from pipeline.sources.settings import SourceSettings
 
-__all__ = ["CameraSettings", "Config", "RingSettings"]
+__all__ = ["CameraSettings", "Cameras", "Config", "RingSettings"]
 
 _Depth = Annotated[int, Field(ge=1, le=256)]
 
@@ -21,7 +21,7 @@ _Depth = Annotated[int, Field(ge=1, le=256)]
 class RingSettings(BaseModel):
     """The slots that rotate through the engine."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     depth: _Depth | Literal["auto"] = Field(
         default=4,
@@ -41,23 +41,47 @@ class CameraSettings(SourceSettings):
     )
 
 
-class Config(BaseModel):
+class Cameras(BaseModel):
+    """Several sources, by name."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    cameras: dict[Annotated[str, Field(pattern=r"^[\w.-]{1,64}$")], CameraSettings] = Field(
+        default_factory=dict,
+        max_length=256,
+        description="Several sources that share the model, by name; in place of source.",
+    )
+
+    @model_validator(mode="after")
+    def _differ_in_frames_only(self) -> Self:
+        for name, camera in self.cameras.items():
+            own = camera.preprocess.model_fields_set if camera.preprocess else set()
+            if key := next((key for key in ("mean", "scale") if key in own), None):
+                raise PydanticCustomError(
+                    "camera_mean",
+                    "cameras.{name}.preprocess.{key}: belongs to the model, which all cameras "
+                    "share; set preprocess.{key}",
+                    {"name": name, "key": key},
+                )
+        return self
+
+
+class Config(Cameras):
     """One pipeline: a source, or several, a model on an engine, and where the results go.
 
     ``pipeline.config`` makes it from a YAML file or a mapping, with all paths absolute.
     """
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, hide_input_in_errors=True, title="Pipeline configuration"
+        extra="forbid",
+        frozen=True,
+        hide_input_in_errors=True,
+        allow_inf_nan=False,
+        title="Pipeline configuration",
     )
 
     source: SourceSettings | None = Field(
         default=None, description="Where frames come from; or cameras."
-    )
-    cameras: dict[Annotated[str, Field(pattern=r"^[\w.-]{1,64}$")], CameraSettings] = Field(
-        default_factory=dict,
-        max_length=256,
-        description="Several sources that share the model, by name; in place of source.",
     )
     model: ModelSettings = Field(description="The model, and the engine and device it runs on.")
     ring: RingSettings = Field(default=RingSettings(), description="The slots.")
@@ -74,7 +98,6 @@ class Config(BaseModel):
         default=5.0,
         ge=0,
         le=3600,
-        allow_inf_nan=False,
         description="When stopped, how long what is in flight may take to come through.",
     )
 
@@ -100,15 +123,6 @@ class Config(BaseModel):
             raise PydanticCustomError(
                 "one_source", "source: needed, or cameras, and not both of them"
             )
-        for name, camera in self.cameras.items():
-            own = camera.preprocess.model_fields_set if camera.preprocess else set()
-            if key := next((key for key in ("mean", "scale") if key in own), None):
-                raise PydanticCustomError(
-                    "camera_mean",
-                    "cameras.{name}.preprocess.{key}: belongs to the model, which all cameras "
-                    "share; set preprocess.{key}",
-                    {"name": name, "key": key},
-                )
         refuse_shared_output(self.sinks)
         depth = self.ring.depth
         if depth != "auto" and depth < self.model.context_count():

@@ -38,7 +38,7 @@ _FREQUENCIES = ("none", "low", "balanced", "high", "extreme")
 class MindSporeLiteOptions(BaseModel):
     """``model.options`` of engine mindspore_lite: how it runs the model."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     threads: Threads | None = Field(
         default=None,

@@ -38,7 +38,7 @@ _Shape = Annotated[
 class NNRTTensor(BaseModel):
     """An input or output as the user knows it, where the runtime does not tell."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     name: str = Field(min_length=1, description="Name of the tensor.")
     shape: _Shape = Field(description="Its shape, in the model's own order.")
@@ -51,7 +51,7 @@ class NNRTTensor(BaseModel):
 class NNRTOptions(BaseModel):
     """``model.options`` of engine nnrt: how it compiles and runs the model."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     cache_dir: Path | None = Field(
         default=None,

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pipeline.backends.library import first_loadable, named_library
 from pipeline.backends.trials import Threads, Trials
-from pipeline.errors import ConfigError, EngineNotInstalledError
+from pipeline.errors import ConfigError, EngineNotInstalledError, install_advice
 
 if TYPE_CHECKING:
     from pipeline import _native
@@ -32,13 +32,13 @@ __all__ = [
 _SONAME = "libopenvino_c.so"
 _OLDEST = (2026, 4)
 _MOST_CONTEXTS = 8
-_INSTALL = "pip install 'npu-pipeline[openvino]'"
+_INSTALL = install_advice("openvino")
 
 
 class OpenVINOOptions(BaseModel):
     """``model.options`` of engine openvino: how it compiles and runs the model."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     streams: int | None = Field(
         default=None,

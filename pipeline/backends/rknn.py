@@ -45,7 +45,7 @@ _EMBEDDED_VERSION = re.compile(rb"librknnrt version: ([\w.]+)")
 class RKNNOptions(BaseModel):
     """``model.options`` of engine rknn: how slots and the NPU share memory, and which cores."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     mode: Literal["zero_copy", "general"] = Field(
         default="zero_copy",

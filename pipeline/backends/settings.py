@@ -15,7 +15,7 @@ _Dimension = Annotated[int, Field(ge=1, le=2**31 - 1)]
 class ModelSettings(BaseModel):
     """Which model runs, on which engine and device, and how many runs at once."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     path: str | None = Field(
         default=None,

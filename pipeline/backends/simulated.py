@@ -8,6 +8,7 @@ past its ends, or memory of another tensor, fails the run by name.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
@@ -15,7 +16,6 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
 from pipeline.backends.trials import Trials
-from pipeline.errors import ConfigError
 
 if TYPE_CHECKING:
     from pipeline import _native
@@ -23,40 +23,61 @@ if TYPE_CHECKING:
     from pipeline.backends.settings import ModelSettings
 
 __all__ = [
+    "MEMORY",
     "OPTIONS",
     "SWAPS_COLORS",
     "SimulatedOptions",
     "expected_output",
     "list_devices",
     "open_engine",
+    "slot_bytes",
     "trials",
 ]
 
-_Shape = Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1, max_length=8)]
-_Run = Annotated[int, Field(ge=1)]
+_Shape = Annotated[
+    list[Annotated[int, Field(ge=1, le=2**31 - 1)]], Field(min_length=1, max_length=8)
+]
+_Run = Annotated[int, Field(ge=1, le=2**63 - 1)]
+_Dtype = Literal[
+    "bool",
+    "uint8",
+    "int8",
+    "uint16",
+    "int16",
+    "uint32",
+    "int32",
+    "uint64",
+    "int64",
+    "float16",
+    "float32",
+    "float64",
+]
+_DAY_MS = 86_400_000
 
 
 class SimulatedTensor(BaseModel):
     """An output of the simulated NPU."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     name: str = Field(min_length=1, description="Name of the tensor.")
     shape: _Shape = Field(description="Its shape.")
-    dtype: str = Field(default="float32", description="NumPy's name of its type.")
+    dtype: _Dtype = Field(default="float32", description="NumPy's name of its type.")
 
 
 class SimulatedOptions(BaseModel):
     """``model.options`` of the simulated NPU. Runs are counted from 1 over all contexts."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     outputs: list[SimulatedTensor] = Field(
         default_factory=lambda: [SimulatedTensor(name="output", shape=[1, 10])],
         min_length=1,
         description="The tensors that it writes.",
     )
-    latency_ms: float = Field(default=0.0, ge=0, description="Time of one run, milliseconds.")
+    latency_ms: float = Field(
+        default=0.0, ge=0, le=_DAY_MS, description="Time of one run, milliseconds."
+    )
     cores: int | None = Field(
         default=None,
         ge=1,
@@ -67,25 +88,31 @@ class SimulatedOptions(BaseModel):
     jitter_ms: float = Field(
         default=0.0,
         ge=0,
+        le=_DAY_MS,
         description="Spread around it: half width (uniform), standard deviation (normal) or "
         "mean of an extra (exponential).",
     )
     distribution: Literal["fixed", "uniform", "normal", "exponential"] = Field(
         default="fixed", description="How the time of a run is spread."
     )
-    seed: int = Field(default=0, ge=0, description="Seed of the spread.")
+    seed: int = Field(default=0, ge=0, le=2**63 - 1, description="Seed of the spread.")
     fail_runs: list[_Run] = Field(default_factory=list, description="Runs that fail.")
     hang_runs: list[_Run] = Field(default_factory=list, description="Runs that hang first.")
-    hang_seconds: float = Field(default=1e9, gt=0, description="For how long those hang, seconds.")
+    hang_seconds: float = Field(
+        default=1e9, gt=0, le=1e9, description="For how long those hang, seconds."
+    )
     refuse_allocation: int | None = Field(
         default=None,
         ge=0,
+        le=2**31 - 1,
         description="This driver allocation, from 0, and later ones are refused.",
     )
 
 
 OPTIONS = SimulatedOptions
 SWAPS_COLORS = True  # what it computes knows no colours
+MEMORY = 1 << 30  # bytes that the driver gives
+_INPUT_SHAPE = (1, 320, 320, 3)
 
 
 def open_engine(settings: ModelSettings, image: ImageInput | None) -> _native.Engine:
@@ -94,10 +121,10 @@ def open_engine(settings: ModelSettings, image: ImageInput | None) -> _native.En
     from pipeline.backends import validated_options
 
     options: SimulatedOptions = validated_options("simulated", settings.options)
-    shape = list(settings.input_shape or (1, 320, 320, 3))
+    shape = list(settings.input_shape or _INPUT_SHAPE)
     return _native.simulated(
         [_native.TensorSpec("input", "uint8", shape, "NHWC" if len(shape) == 4 else "")],
-        [_output_spec(_native, tensor) for tensor in options.outputs],
+        [_native.TensorSpec(tensor.name, tensor.dtype, tensor.shape) for tensor in options.outputs],
         contexts=settings.context_count(),
         cores=options.cores or 0,
         latency_us=options.latency_ms * 1e3,
@@ -109,6 +136,13 @@ def open_engine(settings: ModelSettings, image: ImageInput | None) -> _native.En
         hang_seconds=options.hang_seconds,
         refuse_allocation=-1 if options.refuse_allocation is None else options.refuse_allocation,
     )
+
+
+def slot_bytes(settings: ModelSettings) -> int:
+    """Driver memory that one slot takes, at least."""
+    options = SimulatedOptions(**settings.options)
+    size = math.prod(settings.input_shape or _INPUT_SHAPE)
+    return size + sum(np.dtype(t.dtype).itemsize * math.prod(t.shape) for t in options.outputs)
 
 
 def trials(settings: ModelSettings, cores: int) -> Trials:
@@ -132,13 +166,3 @@ def expected_output(
     values = data[np.arange(count) * len(data) // count].astype(np.uint32) + np.uint32(index)
     kept = values & np.uint32(1) if np.dtype(dtype) == np.bool_ else values
     return kept.astype(dtype).reshape(shape)
-
-
-def _output_spec(native: Any, tensor: SimulatedTensor) -> _native.TensorSpec:
-    try:
-        spec: _native.TensorSpec = native.TensorSpec(tensor.name, tensor.dtype, tensor.shape)
-    except TypeError:
-        raise ConfigError(
-            f"model.options.outputs: {tensor.name!r}: dtype {tensor.dtype!r} is unknown"
-        ) from None
-    return spec

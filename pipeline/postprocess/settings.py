@@ -12,7 +12,7 @@ __all__ = ["PostprocessSettings"]
 class PostprocessSettings(BaseModel):
     """How the model's outputs become detections."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     kind: Literal["raw", "centerface"] = Field(
         default="raw",

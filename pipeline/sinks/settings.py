@@ -21,7 +21,7 @@ STANDARD_OUTPUT = "-"
 
 
 class _SinkBase(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     policy: Literal["block", "drop_newest"] | None = Field(
         default=None,
@@ -76,7 +76,6 @@ class VideoSettings(_SinkBase):
         default=None,
         ge=0.1,
         le=1000,
-        allow_inf_nan=False,
         description="Frames per second of the file; by default those of the source, else 30.",
     )
     codec: str | None = Field(

@@ -111,7 +111,10 @@ def _images(settings: SourceSettings, clock: Clock) -> Reader:
 
 def _check_url(uri: str) -> None:
     """ConfigError for what no attempt to open it again would mend."""
-    parts = urlsplit(uri)
+    try:
+        parts = urlsplit(uri)
+    except ValueError:
+        raise ConfigError("source.uri: the host is no name and no [address]") from None
     scheme = parts.scheme.lower()
     if scheme not in (*_SCHEMES, "package"):  # whose own error names the package
         known = ", ".join(f"{each}://" for each in _SCHEMES)

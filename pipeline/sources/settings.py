@@ -28,7 +28,7 @@ def _check_uri(value: object) -> object:
 class ReconnectSettings(BaseModel):
     """How a live source that was lost is opened again."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     initial_s: float = Field(
         default=0.5, gt=0, le=3600, description="Pause before the first new attempt, seconds."
@@ -56,7 +56,9 @@ class SourceSettings(BaseModel):
     Its text (``repr``, ``str``) shows of the URI what ``pipeline.locate.redact_uri`` shows.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, hide_input_in_errors=True, allow_inf_nan=False
+    )
 
     uri: Annotated[str | int, BeforeValidator(_check_uri)] = Field(
         description="A video file, a folder of images, a URL (rtsp://, http://, https://), a "
@@ -101,15 +103,15 @@ class SourceSettings(BaseModel):
     )
     fps: float | None = Field(
         default=None,
-        gt=0,
+        ge=0.001,
         le=1000,
-        allow_inf_nan=False,
         description="Frames per second asked of a camera, made by synthetic, or at which "
         "realtime plays a source that has no rate of its own.",
     )
     frames: int | None = Field(
         default=None,
         ge=1,
+        le=2**63 - 1,
         description="Number of frames after which it ends, even if it would go on.",
     )
     fourcc: str | None = Field(
@@ -163,11 +165,12 @@ class SourceSettings(BaseModel):
     max_age_ms: float | None = Field(
         default=None,
         gt=0,
+        le=86_400_000,
         description="Frames older than this are dropped before inference and counted as stale.",
     )
     max_fps: float | None = Field(
         default=None,
-        gt=0,
+        ge=0.001,
         le=1000,
         description="Most frames a second that are taken; the others are counted as rate.",
     )

@@ -66,11 +66,16 @@ def synthetic_settings(settings: SourceSettings) -> SourceSettings:
             raise ConfigError(f"source.uri: {key} is given twice")
         values[key] = value
     try:
-        return type(settings).model_validate(values)
+        found = type(settings).model_validate(values)
     except ValidationError as error:
         problem = error.errors()[0]
         name = str(problem["loc"][0])
         raise ConfigError(f"source.uri: {name}={values[name]}: {problem['msg']}") from None
+    width, height = found.width or _WIDTH, found.height or _HEIGHT
+    if width * height > found.max_pixels:
+        text = f"{width}x{height} is more than source.max_pixels ({found.max_pixels}) allows"
+        raise ConfigError(f"source.uri: {text}")
+    return found
 
 
 class SyntheticReader:

@@ -1,15 +1,17 @@
-"""What the tests of several kinds of sources share: a film, and both ways to read one."""
+"""What tests share: a film, both ways to read one, and a configuration in an empty folder."""
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import cv2
 import numpy as np
 import pytest
 
+from pipeline.config import Config, load
 from pipeline.frame import Image
 
 if TYPE_CHECKING:
@@ -62,3 +64,18 @@ def either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     else:
         monkeypatch.setattr("pipeline.sources.pictures.LEAST_PIXELS", 0)
     return str(request.param)
+
+
+@pytest.fixture
+def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Config]:
+    """Load a text as camera.yaml, beside a clip.mp4 and a model.onnx."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("clip.mp4", "model.onnx"):
+        (tmp_path / name).write_bytes(b"x")
+
+    def load_text(text: str | bytes, *overrides: str, sinks: Any = ()) -> Config:
+        data = text if isinstance(text, bytes) else text.encode()
+        (tmp_path / "camera.yaml").write_bytes(data)
+        return load("camera.yaml", overrides, sinks)
+
+    return load_text

@@ -25,28 +25,13 @@ model: {path: model.onnx}
 """
 SIMULATED: dict[str, Any] = {"source": {"uri": "synthetic:"}, "model": {"engine": "simulated"}}
 
-Check = Callable[..., Config]
+Check = Callable[..., Config]  # the fixture of conftest.py
 
 
 def source_of(config: Config) -> SourceSettings:
     """The one source."""
     (source,) = config.sources.values()
     return source
-
-
-@pytest.fixture
-def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Check:
-    """Load a text as camera.yaml, beside a clip.mp4 and a model.onnx."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("clip.mp4", "model.onnx"):
-        (tmp_path / name).write_bytes(b"x")
-
-    def load_text(text: str | bytes, *overrides: str, sinks: Any = ()) -> Config:
-        data = text if isinstance(text, bytes) else text.encode()
-        (tmp_path / "camera.yaml").write_bytes(data)
-        return load("camera.yaml", overrides, sinks)
-
-    return load_text
 
 
 def test_every_shipped_configuration_is_valid(
@@ -167,7 +152,6 @@ def test_a_file_that_is_no_configuration(check: Check, text: str | bytes, messag
         ("model.contexts=true", "model.contexts: needs a whole number or 'auto', got true"),
         ("model.contexts=0", "model.contexts: must be at least 1, got 0"),
         ("model.contexts=65", "model.contexts: must be at most 64, got 65"),
-        ("model.device=3", "model.device: needs text, got 3"),
         ("model.device=''", "model.device: must not be empty"),
         ("model.path=", "model.path: missing, but engine openvino needs a model file"),
         ("model.path=.", "model.path: is a folder, not a model file: "),

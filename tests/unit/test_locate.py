@@ -89,7 +89,7 @@ def test_packages_of_the_demo_are_named_by_its_extra(
     monkeypatch.setattr(sys, "path", [])
     with pytest.raises(ConfigError) as caught:
         resolve(f"package://{name}/x", BASE)
-    assert "pip install 'npu-pipeline[demo]'" in str(caught.value)
+    assert "pip install '.[demo]' in a clone" in str(caught.value)
 
 
 def test_what_is_a_url() -> None:
