@@ -18,7 +18,7 @@ from pipeline.errors import ClosedError, PipelineError, SinkError
 from pipeline.locate import printable
 from pipeline.report import StatusLine, ensure_writable, summary, table, write_json
 from pipeline.signals import StopRequests
-from pipeline.terminal import Terminal
+from pipeline.terminal import Terminal, stderr
 
 if TYPE_CHECKING:
     from pipeline.pipeline import Pipeline
@@ -228,7 +228,7 @@ async def _drive(
         await stop.wait()
         await pipeline.drain(config.drain_seconds)
 
-    line = StatusLine(lambda: _stats(pipeline), sys.stderr)
+    line = StatusLine(lambda: _stats(pipeline), stderr)
     drainer = asyncio.create_task(drain_when_asked())
     requests.attach(loop, on_stop)
     try:

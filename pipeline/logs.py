@@ -24,12 +24,19 @@ def _fields(record: logging.LogRecord) -> dict[str, object]:
 
 
 class KeyValueFormatter(logging.Formatter):
-    """``warning: text camera=door state=lost``."""
+    """``warning: text camera=door state=lost``, followed by ``tracebacks`` if wanted."""
+
+    def __init__(self, *, tracebacks: bool = False) -> None:
+        super().__init__()
+        self._tracebacks = tracebacks
 
     def format(self, record: logging.LogRecord) -> str:
         """One line, secrets hidden."""
         pairs = "".join(f" {key}={_quoted(value)}" for key, value in _fields(record).items())
-        return printable(f"{record.levelname.lower()}: {record.getMessage()}{pairs}")
+        line = f"{record.levelname.lower()}: {record.getMessage()}{pairs}"
+        if self._tracebacks and record.exc_info:
+            line += f"\n{self.formatException(record.exc_info)}"
+        return printable(line)
 
 
 class JsonFormatter(logging.Formatter):
@@ -45,6 +52,8 @@ class JsonFormatter(logging.Formatter):
         }
         for key, value in _fields(record).items():
             whole.setdefault(key, printable(value) if isinstance(value, str) else value)
+        if record.exc_info:
+            whole["traceback"] = printable(self.formatException(record.exc_info))
         return json.dumps(whole, default=str)
 
 

@@ -10,7 +10,7 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pipeline.errors import SinkError
 from pipeline.locate import printable
@@ -30,6 +30,14 @@ __all__ = [
 ]
 
 _STAGES = ("capture", "preprocess", "infer", "postprocess")
+
+
+class _Stream(Protocol):
+    def isatty(self) -> bool: ...
+
+    def write(self, text: str, /) -> object: ...
+
+    def flush(self) -> None: ...
 
 
 class _Loop(Protocol):
@@ -143,7 +151,7 @@ class StatusLine:
     ``stats`` is asked each time; None means that there is nothing to tell yet.
     """
 
-    def __init__(self, stats: Callable[[], Stats | None], stream: TextIO) -> None:
+    def __init__(self, stats: Callable[[], Stats | None], stream: _Stream) -> None:
         self._stats = stats
         self._stream = stream
         self._terminal = stream.isatty()

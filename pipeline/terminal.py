@@ -2,50 +2,110 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+import os
 import sys
+import threading
 import time
+from collections import deque
 from contextlib import suppress
 from typing import Literal
 
 from pipeline.locate import printable
 from pipeline.logs import JsonFormatter, KeyValueFormatter, RateLimit
 
-__all__ = ["Terminal"]
+__all__ = ["Stderr", "Terminal", "stderr"]
+
+_MOST_WAITING = 256
+_PATIENCE_S = 1.0
+
+
+class Stderr:
+    """Standard error, written by a thread, so that the event loop never waits for a reader.
+
+    Of what nobody reads 256 pieces wait, later ones are left out, and their number is written
+    once there is room. Outside of an event loop ``write`` waits, for a second at most. The
+    thread lives only while there is something to write.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition(threading.RLock())
+        self._waiting: deque[str] = deque()
+        self._left_out = 0
+        self._working = False
+        self._stuck = False
+        self.json = False
+
+    def isatty(self) -> bool:
+        """True on a terminal."""
+        with suppress(OSError, ValueError, AttributeError):  # stderr may be closed
+            return sys.stderr.isatty()
+        return False
+
+    def write(self, text: str) -> None:
+        """Write soon, or leave it out."""
+        with self._changed:
+            if len(self._waiting) < _MOST_WAITING:
+                self._waiting.append(text)
+            else:
+                self._left_out += 1
+            if not self._working:
+                self._working = True
+                threading.Thread(target=self._work, name="stderr", daemon=True).start()
+        if threading.current_thread() is threading.main_thread() and not _in_loop():
+            self._wait()
+
+    def flush(self) -> None:
+        """Do nothing: whatever is written is flushed."""
+
+    def _wait(self) -> None:
+        with self._changed:
+            patience = 0 if self._stuck else _PATIENCE_S
+            self._stuck = not self._changed.wait_for(lambda: not self._working, patience)
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                if not self._waiting:
+                    self._working = self._stuck = False
+                    self._changed.notify_all()
+                    return
+                text = self._waiting.popleft()
+                if self._left_out and not self._waiting:
+                    told = f"{self._left_out} lines were left out, as nobody read them"
+                    line = _record("warning", told) if self.json else f"warning: {told}"
+                    self._waiting.append(f"{line}\n")
+                    self._left_out = 0
+            with suppress(OSError, ValueError, AttributeError):
+                _write_now(text)
 
 
 class _Handler(logging.Handler):
     """Log records in place of the status line, as the command line's other messages."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        _write(self.format(record))
+        stderr.write(_line(self.format(record)))
 
 
 class Terminal:
     """Standard error for one run of the command line."""
 
     def __init__(self, form: Literal["text", "json"] = "text") -> None:
-        self.json = form == "json"
+        self.json = stderr.json = form == "json"
 
     def say(self, text: str) -> None:
         """One or more lines, in place of a status line that stands there."""
         if not self.json:
-            _write(printable(text))
+            stderr.write(_line(printable(text)))
             return
         level = "error" if text.startswith("error: ") else "info"
         self.record(level, text.removeprefix("error: "))
 
     def record(self, level: str, message: str, **fields: object) -> None:
         """One JSON object, as those of the log."""
-        whole = {
-            "time": round(time.time(), 3),
-            "level": level,
-            "logger": "pipeline.cli",
-            "message": printable(message),
-            **fields,
-        }
-        _write(json.dumps(whole))
+        stderr.write(_line(_record(level, message, **fields)))
 
     def show_log(self, *, quiet: bool, debug: bool) -> None:
         """Let the package's log come here: warnings, and what a service does; or more, or less."""
@@ -53,7 +113,7 @@ class Terminal:
         for handler in [handler for handler in log.handlers if isinstance(handler, _Handler)]:
             log.removeHandler(handler)
         handler = _Handler()
-        handler.setFormatter(JsonFormatter() if self.json else KeyValueFormatter())
+        handler.setFormatter(JsonFormatter() if self.json else KeyValueFormatter(tracebacks=debug))
         handler.addFilter(RateLimit())
         log.addHandler(handler)
         log.propagate = False
@@ -66,8 +126,40 @@ class Terminal:
             wanted.setLevel(logging.NOTSET if quiet or debug else logging.INFO)
 
 
-def _write(line: str) -> None:
-    with suppress(OSError, ValueError, AttributeError):  # stderr may be closed
-        start = "\r\x1b[K" if sys.stderr.isatty() else ""
-        sys.stderr.write(f"{start}{line}\n")
-        sys.stderr.flush()
+stderr = Stderr()
+
+
+def _record(level: str, message: str, **fields: object) -> str:
+    whole = {
+        "time": round(time.time(), 3),
+        "level": level,
+        "logger": "pipeline.cli",
+        "message": printable(message),
+        **fields,
+    }
+    return json.dumps(whole)
+
+
+def _line(text: str) -> str:
+    start = "\r\x1b[K" if stderr.isatty() else ""
+    return f"{start}{text}\n"
+
+
+def _in_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _write_now(text: str) -> None:
+    try:
+        number = sys.stderr.fileno()
+    except OSError:  # no file, as in tests
+        sys.stderr.write(text)
+        return
+    # Not by way of sys.stderr: its lock, held while nobody reads, would stop the end of Python.
+    left = text.encode(errors="backslashreplace")
+    while left:
+        left = left[os.write(number, left) :]
