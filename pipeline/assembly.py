@@ -7,6 +7,7 @@ import contextlib
 import functools
 import logging
 from collections.abc import AsyncIterable, Callable, Iterator
+from itertools import zip_longest
 from typing import Any
 
 from pipeline import graph as wiring
@@ -76,6 +77,7 @@ class Assembly:
         self.recorder = recorder
         self.max_frames = max_frames
         self.events = EventHub()
+        self.program_policy = graph.program_policy
         self.zero_copy: dict[str, str] = {}
         self.notes: dict[str, str] = {}
         self.outlets: list[Outlet] = []
@@ -142,7 +144,9 @@ class Assembly:
             loop,
             live=camera.paced,
         )
-        capture = Capture(make, channel, settings, self.clock, recorder, self._saying(name))
+        found_end = functools.partial(self._lose_nothing, channel, source)
+        say = self._saying(name)
+        capture = Capture(make, channel, settings, self.clock, recorder, say, found_end)
         age = None if source.max_age_ms is None else round(source.max_age_ms * 1e6)
         own = self.config.preprocess_of(source)
         swap = own.color != image_input(self.config).color
@@ -307,6 +311,21 @@ class Assembly:
             self.events.send(Event(source, state, reason, self.clock.now()))
 
         return say
+
+    def _lose_nothing(self, channel: Channel[Frame], source: SourceSettings) -> None:
+        """A URL turned out to be a file: it and, if all are, the receivers wait for one another."""
+        if source.overflow is not None or source.realtime:
+            return
+        channel.policy = "block"
+        if any(other.lossy for other in self._channels.values()):
+            return
+        self.dispatch.newest = False
+        self.program_policy = "block"
+        # The sinks' come first and in their order, then the program's own.
+        policies = [settings.policy for settings in self.config.sinks]
+        for outlet, policy in zip_longest(self.outlets, policies):
+            if policy is None:
+                outlet.channel.policy = "block"
 
     def _drop_frame(self, frame: Frame, cause: str) -> None:
         self.recorder.camera(frame.camera).dropped[cause] += 1

@@ -122,7 +122,8 @@ def camera_wiring(
 ) -> CameraWiring:
     """The wiring of one camera."""
     kind = kind_of(source)
-    supervised = kind in ("camera", "gstreamer", "stream") and live is None
+    streams = kind in ("camera", "gstreamer") or (kind == "stream" and source.live is not False)
+    supervised = streams and live is None
     if live is None:
         paced = kind == "synthetic" and synthetic_settings(source).fps is not None
         live = supervised or paced
@@ -132,7 +133,7 @@ def camera_wiring(
         name,
         supervised,
         live or source.realtime,
-        (source.at_start or ("wait" if kind == "stream" else "fail")) == "wait",
+        (source.at_start or ("wait" if supervised and kind == "stream" else "fail")) == "wait",
         overflow,
         queue,
         _frame_buffers(config, queue),

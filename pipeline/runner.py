@@ -381,6 +381,7 @@ class Runner:
         first = not self._receiver.used
         iterator = self._receiver.iterate(self._end)
         if first and self._parts is not None:
+            self._receiver.channel.policy = self._parts.program_policy
             outlet = Outlet(self._receiver.channel, needs_image=True, lost=self._lost)
             self._parts.outlets.append(outlet)
         self._go.set()

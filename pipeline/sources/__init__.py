@@ -11,10 +11,12 @@ from urllib.parse import urlsplit
 
 from pipeline.contracts import Reader
 from pipeline.errors import ConfigError, SourceError, optional
-from pipeline.locate import is_url
+from pipeline.locate import is_url, redact
 from pipeline.sources.settings import SourceSettings
 
 if TYPE_CHECKING:
+    from av.container import InputContainer
+
     from pipeline.clock import Clock
 
 __all__ = ["SourceSettings", "kind_of", "make_reader", "overflow_of", "queue_of"]
@@ -130,14 +132,40 @@ def _check_url(uri: str) -> None:
 def _stream(settings: SourceSettings, clock: Clock) -> Reader:
     _check_url(str(settings.uri))
     with optional("av", "streams", SourceError):
-        from pipeline.sources.stream import StreamReader
+        import av  # noqa: F401 - the readers below need it
 
-    if not str(settings.uri).lower().startswith(("http://", "https://")):
-        return StreamReader(settings, clock)
-    from pipeline.sources.download import HttpReader
     from pipeline.sources.mjpeg import MjpegReader
 
-    return HttpReader(settings, clock, MjpegReader, StreamReader)
+    if not str(settings.uri).lower().startswith(("http://", "https://")):
+        live = settings.live is not False
+        return _reached(settings.model_copy(update={"live": live}), clock)
+    from pipeline.sources.download import HttpReader
+
+    return HttpReader(settings, clock, MjpegReader, _reached)
+
+
+def _reached(settings: SourceSettings, clock: Clock) -> Reader:
+    """A stream, or a file where it has an end; where that is not set it connects to find out."""
+    from pipeline.sources.file import FileReader
+    from pipeline.sources.stream import StreamReader, has_end, reach
+
+    if settings.live:
+        return StreamReader(settings, clock)
+    where = redact(str(settings.uri))
+
+    def connect() -> InputContainer:
+        reached = reach(settings)
+        if isinstance(reached, str):
+            raise SourceError(f"{where}: {reached}")
+        return reached
+
+    if settings.live is False:
+        return FileReader(settings, clock, connect)
+    container = connect()
+    if not has_end(container):
+        return StreamReader(settings, clock, container)
+    first = [container]
+    return FileReader(settings, clock, lambda: first.pop() if first else connect())
 
 
 def _synthetic(settings: SourceSettings, clock: Clock) -> Reader:

@@ -58,6 +58,7 @@ class Capture:
         self.copies = 0
         self.declared = None  # OpenCV does not tell an index from an estimate
         self.damaged = self.refused = 0  # of damage it tells nothing at all
+        self.broke_off = False
         self._open = True
         mute_ffmpeg()
         try:

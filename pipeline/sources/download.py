@@ -20,7 +20,8 @@ class HttpReader:
     """The reader that fits what the server sends, chosen when opened; implements ``Reader``.
 
     ``pictures`` makes the one for multipart/x-mixed-replace from the answer that has begun,
-    ``other`` the one for everything else, which asks again.
+    ``other`` the one for everything else, which asks again. What has an end is played like a
+    file: then ``live`` is false once it is open.
     """
 
     live = True
@@ -55,10 +56,12 @@ class HttpReader:
             if self._stopped:
                 reader.interrupt()
         try:
-            return reader.open()
+            found = reader.open()
         except SourceError:
             self._reader = None
             raise
+        self.live = reader.live
+        return found
 
     def grab(self) -> int | None:
         """Wait for the next frame, as the reader does."""

@@ -198,6 +198,8 @@ class FileReader(CaptureReader["Capture | Movie"]):
         delivered, refused = self._delivered, capture.refused - self._refused
         if delivered == 0:
             raise SourceError(f"{self._where}: no frame of it can be decoded")
+        if self._connect is not None and capture.broke_off:
+            raise SourceError(f"{self._where}: it broke off after {delivered} frames")
         if self._container.cut and self._declared > delivered:
             told = f"{delivered} of {self._declared} frames could be decoded"
             raise SourceError(f"{self._where}: {told}; the file is cut off")

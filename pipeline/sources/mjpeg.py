@@ -41,6 +41,7 @@ class MjpegReader:
         self._read_seconds = settings.read_timeout_s
         self._asked = web is not None  # the answer's head has been read
         self._web = web or WebStream(str(settings.uri), self._where)
+        self._max_pixels = settings.max_pixels
         self._stop = threading.Event()
         self._finder = JpegFinder(self._where)
         self._damage = Damage(self._where)
@@ -56,7 +57,7 @@ class MjpegReader:
             if not self._asked:
                 self._web.open(self._open_seconds)
             self._decoder = av.CodecContext.create("mjpeg", "r")
-            strict_decoder(self._decoder)
+            strict_decoder(self._decoder, self._max_pixels)
             while True:
                 picture = self._next(deadline)
                 if picture is None:

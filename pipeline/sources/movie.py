@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from av import Packet, VideoFrame, VideoStream
     from av.container import InputContainer
 
-__all__ = ["Movie", "video_of"]
+__all__ = ["Movie", "discard_others", "video_of"]
 
+# Less of what the index tells of is no end. It may tell of a few that are in no edit.
+_LEAST_SHARE = 0.9
 # Packets in a row that cannot be read before that is the end.
 _MOST_BAD_READS = 16
 
@@ -33,6 +35,13 @@ def video_of(container: InputContainer) -> VideoStream | None:
         moving = [each for each in container.streams.video if not each.disposition & cover]
         return moving[0] if moving else None
     return cast("VideoStream", found)
+
+
+def discard_others(container: InputContainer, stream: VideoStream) -> None:
+    """Read this stream only; or HLS would load every quality."""
+    for other in container.streams:
+        if other is not stream:
+            other.discard = Discard.all
 
 
 class Movie:
@@ -61,6 +70,8 @@ class Movie:
         self._on_damage = on_damage
         self.damaged = 0
         self.refused = 0
+        self._broken = False  # it cannot be read any further
+        self._count = 0  # packets since the start
         self._packets: Iterator[Packet[VideoStream]] | None = None
         self._decoded: deque[VideoFrame] = deque()
         self._frame: VideoFrame | None = None
@@ -84,9 +95,7 @@ class Movie:
                 check_size(context.width, context.height, max_pixels)
             except SourceError as error:
                 raise SourceError(f"{self._where}: {error}") from None
-        for other in container.streams:
-            if other is not stream:
-                other.discard = Discard.all  # or HLS would load every quality
+        discard_others(container, stream)
         # Unlike those of a live stream, frames of a file may be held back by threads.
         context.thread_type = "AUTO" if threads > 1 else "NONE"
         context.thread_count = threads
@@ -107,6 +116,11 @@ class Movie:
     def declared(self) -> int | None:
         """The number of frames by the container's index; None where it keeps none."""
         return self._stream.frames or None
+
+    @property
+    def broke_off(self) -> bool:
+        """Whether reading ended before most of what the index tells of had come."""
+        return self._broken or self._count < self._stream.frames * _LEAST_SHARE
 
     def _first_format(self) -> FrameFormat:
         """The first picture tells more than the container; it stays to be grabbed."""
@@ -168,6 +182,7 @@ class Movie:
         self._packets = self._frame = None
         self._decoded.clear()
         self._ended = False
+        self._count = 0
         return True
 
     def close(self) -> None:
@@ -186,6 +201,8 @@ class Movie:
                 self._packets = self._opened().demux(self._stream)
             try:
                 packet = next(self._packets, None)
+            except av.ExitError:
+                raise SourceError(f"{self._where}: nothing came in time") from None
             except av.FFmpegError:
                 bad_reads += 1
                 self._packets = None
@@ -193,7 +210,9 @@ class Movie:
                 if bad_reads < _MOST_BAD_READS:
                     continue
                 packet = None
+                self._broken = True
             self._ended = packet is None or packet.size == 0
+            self._count += not self._ended
             if packet is not None:
                 self._decode(packet)
             if self._ended:

@@ -14,6 +14,7 @@ from pipeline.colour import Matrix, planes_of
 from pipeline.errors import FormatChangedError
 from pipeline.frame import FrameFormat, Image
 from pipeline.sources.orientation import lay, orientation_of
+from pipeline.sources.settings import MAX_PIXELS
 
 if TYPE_CHECKING:
     from av import VideoCodecContext, VideoFrame
@@ -52,14 +53,14 @@ def open_container(url: str, **options: Any) -> InputContainer:
     return container
 
 
-def strict_decoder(context: VideoCodecContext) -> None:
+def strict_decoder(context: VideoCodecContext, max_pixels: int = MAX_PIXELS) -> None:
     """Set up a decoder, not yet open, that refuses damage and holds no frame back.
 
     By itself FFmpeg paints over what is missing. Its threads would each hold a frame back.
     """
     context.thread_type = "NONE"
     context.thread_count = 1
-    context.options = {"err_detect": "explode"}
+    context.options = {"err_detect": "explode", "max_pixels": str(max_pixels)}
 
 
 def format_of(picture: VideoFrame, *, planes: bool = True) -> FrameFormat:

@@ -70,6 +70,12 @@ class SourceSettings(BaseModel):
     name: str = Field(
         default="camera", min_length=1, description="Camera name that every result carries."
     )
+    live: bool | None = Field(
+        default=None,
+        description="Whether a URL is a camera, which is opened again when it ends, or a file, of "
+        "which nothing is lost and which ends once. Where this is not set the server's answer "
+        "decides: what has a length has an end.",
+    )
     realtime: bool = Field(
         default=False,
         description="Play a file at its own pace instead of as fast as it can be processed.",

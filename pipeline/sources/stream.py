@@ -7,16 +7,17 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import av
-from av.stream import Discard
 
 from pipeline.clock import Clock
 from pipeline.errors import SourceError
 from pipeline.frame import FrameFormat, Image
 from pipeline.locate import redact_uri
 from pipeline.sources.knock import Knock
+from pipeline.sources.movie import discard_others, video_of
+from pipeline.sources.pace import sane_rate
 from pipeline.sources.pictures import (
     Damage,
     PictureWriter,
@@ -31,13 +32,57 @@ if TYPE_CHECKING:
     from av import Packet, VideoFrame, VideoStream
     from av.container import InputContainer
 
-__all__ = ["StreamReader"]
+__all__ = ["StreamReader", "has_end", "is_rtsp", "reach"]
 
 # RTSP goes on after a read that was broken off, so it is broken off often to hear ``interrupt``.
 # Everything else would take that for the end of the stream.
 _SLICE_SECONDS = 0.3
 # Enough to find the rate; a size that is not known by then comes with the first picture.
 _PROBE_MICROSECONDS = "100000"
+
+
+def reach(settings: SourceSettings, *, sliced: bool = False) -> InputContainer | str:
+    """Open the URL; else why that failed, in words without secrets.
+
+    ``sliced``: reads are broken off every now and then, see ``_SLICE_SECONDS``.
+    """
+    url, seconds, read = str(settings.uri), settings.open_timeout_s, settings.read_timeout_s
+    options = {"analyzeduration": _PROBE_MICROSECONDS}
+    if is_rtsp(url):
+        options |= {"rtsp_transport": settings.transport, "allowed_media_types": "video"}
+    if sliced:
+        read = min(_SLICE_SECONDS, read)
+    began = time.monotonic()
+    try:
+        return open_container(url, options=options, timeout=(seconds, read))
+    except (av.FFmpegError, ValueError) as error:
+        # Some of FFmpeg's readers say that the data are invalid when they were broken off.
+        if isinstance(error, av.ExitError) or time.monotonic() - began >= seconds:
+            return f"it did not answer within {seconds:g} s"
+        return _why(error, settings)
+
+
+def has_end(container: InputContainer) -> bool:
+    """Whether what was reached is a file: it declares how long it plays or how large it is."""
+    sized = container.format.name != "hls" and container.size > 0  # that is the list's size
+    return sized or (container.duration or 0) > 0
+
+
+def is_rtsp(url: str) -> bool:
+    """Whether the URL is of RTSP, plain or over TLS."""
+    return url.lower().startswith(("rtsp://", "rtsps://"))
+
+
+def _why(error: Exception, settings: SourceSettings) -> str:
+    if isinstance(error, av.HTTPUnauthorizedError):
+        return "the user or the password is wrong"
+    if isinstance(error, av.ProtocolNotFoundError):
+        return "FFmpeg does not know such URLs"
+    refused = getattr(error, "errno", None) == errno.EPROTONOSUPPORT
+    if refused and is_rtsp(str(settings.uri)):
+        return f"the server does not send over {settings.transport}; set transport to the other"
+    strerror = getattr(error, "strerror", None)
+    return f"it cannot be opened: {strerror}" if strerror else "it cannot be opened"
 
 
 class StreamReader:
@@ -52,18 +97,19 @@ class StreamReader:
 
     live = True
 
-    def __init__(self, settings: SourceSettings, clock: Clock) -> None:
+    def __init__(
+        self, settings: SourceSettings, clock: Clock, container: InputContainer | None = None
+    ) -> None:
         self._url = str(settings.uri)
         self._where = redact_uri(self._url)
         self._clock = clock
-        self._transport = settings.transport
+        self._settings = settings
         self._open_seconds = settings.open_timeout_s
         self._read_seconds = settings.read_timeout_s
-        self._is_rtsp = self._url.lower().startswith(("rtsp://", "rtsps://"))
         self._stop = threading.Event()
         # Only where FFmpeg's own deadline cannot be heard; rtsps would need a handshake.
         self._knock = Knock(self._url) if self._url.lower().startswith("rtsp://") else None
-        self._container: InputContainer | None = None
+        self._container = container  # one that was reached already
         self._stream: VideoStream | None = None
         self._packets: Iterator[Packet[VideoStream]] | None = None
         self._decoded: deque[VideoFrame] = deque()
@@ -83,7 +129,7 @@ class StreamReader:
             failure = self._connect()
         if failure is None:
             stream = self._opened()[1]
-            strict_decoder(stream.codec_context)
+            strict_decoder(stream.codec_context, self._settings.max_pixels)
             found = declared_format(stream.codec_context, planes=self._writer.planes)
             if found is None:
                 found, failure = self._first_format(deadline)
@@ -91,8 +137,7 @@ class StreamReader:
             # Not raised where it is caught: PyAV's own error holds the URL with its password.
             self.close()
             raise SourceError(f"{self._where}: {failure}")
-        rate = stream.average_rate or stream.guessed_rate
-        fps = float(rate) if rate and 0 < rate <= 1000 else None
+        fps = sane_rate(stream.average_rate or stream.guessed_rate)
         self._declared = stream.frames
         if not self._declared and stream.duration and stream.time_base and fps:
             self._declared = round(float(stream.duration * stream.time_base) * fps)
@@ -148,28 +193,16 @@ class StreamReader:
             container.close()
 
     def _connect(self) -> str | None:
-        """Open the container; why that failed, in words without secrets."""
-        options = {"analyzeduration": _PROBE_MICROSECONDS}
-        if self._is_rtsp:
-            options |= {"rtsp_transport": self._transport, "allowed_media_types": "video"}
-        read = min(_SLICE_SECONDS, self._read_seconds) if self._is_rtsp else self._read_seconds
-        began = time.monotonic()
-        try:
-            self._container = open_container(
-                self._url, options=options, timeout=(self._open_seconds, read)
-            )
-            found = self._container.streams.best("video")
-        except (av.FFmpegError, ValueError) as error:
-            # Some of FFmpeg's readers say that the data are invalid when they were broken off.
-            if isinstance(error, av.ExitError) or time.monotonic() - began >= self._open_seconds:
-                return f"it did not answer within {self._open_seconds:g} s"
-            return self._why(error)
-        if found is None:
+        """Open the container, unless that was done; why that failed."""
+        if self._container is None:
+            reached = reach(self._settings, sliced=is_rtsp(self._url))
+            if isinstance(reached, str):
+                return reached
+            self._container = reached
+        self._stream = video_of(self._container)
+        if self._stream is None:
             return "there is no video in it"
-        self._stream = cast("VideoStream", found)
-        for other in self._container.streams:
-            if other is not found:
-                other.discard = Discard.all  # or HLS would load every quality
+        discard_others(self._container, self._stream)
         return None
 
     def _first_format(self, deadline: float) -> tuple[FrameFormat | None, str | None]:
@@ -180,16 +213,6 @@ class StreamReader:
             if not self._advance():
                 return None, "it ended before its first picture"
         return format_of(self._decoded[0], planes=self._writer.planes), None
-
-    def _why(self, error: Exception) -> str:
-        if isinstance(error, av.HTTPUnauthorizedError):
-            return "the user or the password is wrong"
-        if isinstance(error, av.ProtocolNotFoundError):
-            return "FFmpeg does not know such URLs"
-        if self._is_rtsp and getattr(error, "errno", None) == errno.EPROTONOSUPPORT:
-            return f"the server does not send over {self._transport}; set transport to the other"
-        strerror = getattr(error, "strerror", None)
-        return f"it cannot be opened: {strerror}" if strerror else "it cannot be opened"
 
     def _advance(self) -> bool:
         """Read and decode one packet, or break off waiting for it; False at the end."""

