@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import threading
+from typing import TYPE_CHECKING
 
-import cv2
 import numpy as np
 
 from pipeline.clock import Clock
@@ -16,7 +17,12 @@ from pipeline.locate import redact
 from pipeline.sources.capture import deliver
 from pipeline.sources.pace import DEFAULT_FPS, Pace
 from pipeline.sources.settings import SourceSettings
-from pipeline.sources.videoio import error_line, quiet_opencv
+from pipeline.sources.stills import read_still
+
+if TYPE_CHECKING:
+    from av import VideoFrame
+
+_log = logging.getLogger(__name__)
 
 __all__ = ["ENDINGS", "ImagesReader", "natural_key"]
 
@@ -32,9 +38,10 @@ def natural_key(name: str) -> list[tuple[int, int, str]]:
 class ImagesReader:
     """The images directly inside a folder, implementing ``Reader``.
 
-    All must have the first one's size. Hidden files and other endings than ``ENDINGS`` are
-    passed over. Each is decoded into memory of its own and copied once. With ``realtime``
-    they come at ``fps`` (30 if not set), else as read.
+    Hidden files and other endings than ``ENDINGS`` are passed over. Each is decoded when it is
+    grabbed, into memory of its own, and copied once. With ``realtime`` they come at ``fps`` (30
+    if not set), else as read. One that is damaged is a SourceError unless ``on_damage`` says
+    otherwise; one that cannot be decoded at all is passed over with ``drop`` only.
     """
 
     live = False
@@ -46,13 +53,17 @@ class ImagesReader:
         self._loop = settings.loop
         self._fps = settings.fps or (DEFAULT_FPS if settings.realtime else None)
         self._pace = Pace(clock, self._fps) if settings.realtime else None
+        self._max_pixels = settings.max_pixels
+        self._on_damage = settings.on_damage or "fail"
         self._stop = threading.Event()
         self._paths: list[str] = []
         self._next = 0
-        self._grabbed: str | None = None
+        self._first: Image | VideoFrame | None = None
+        self._grabbed: tuple[str, Image | VideoFrame] | None = None
+        self.damaged = 0
 
     def open(self) -> FrameFormat:
-        """List the folder and read the size of its first image."""
+        """List the folder and read its first image."""
         try:
             names = [entry.name for entry in os.scandir(self._folder) if entry.is_file()]
         except FileNotFoundError:
@@ -65,27 +76,36 @@ class ImagesReader:
         names.sort(key=lambda name: (natural_key(name), name))
         self._paths = [os.path.join(self._folder, name) for name in names]
         self._next = 0
-        first = _read(self._paths[0])
+        first = self._load()
+        if first is None:
+            raise SourceError(f"{self._where}: no image of it can be decoded")
+        self._first = first
         count = None if self._loop else len(names)
-        return FrameFormat(first.shape[1], first.shape[0], self._fps, count)
+        return _format_of(first)._replace(fps=self._fps, frames=count)
 
     def grab(self) -> int | None:
         """Go to the next image; its stamp, or None after the last."""
         if self._stop.is_set() or not self._paths:
             return None
-        if self._next >= len(self._paths):
-            if not self._loop:
-                return None
-            self._next = 0
-        self._grabbed = self._paths[self._next]
-        self._next += 1
+        picture, self._first = self._first, None
+        if picture is None:
+            picture = self._load()
+        if picture is None:
+            return None
+        self._grabbed = self._paths[self._next - 1], picture
         return self._clock.now() if self._pace is None else self._pace.wait(self._stop)
 
     def retrieve(self, buffer: Image) -> None:
-        """Decode the image into ``buffer``; SourceError naming the file when it cannot be."""
+        """Copy the image into ``buffer``; FormatChangedError when it is of another size."""
         if self._grabbed is None:
             raise SourceError(f"{self._where}: nothing was grabbed")
-        deliver(redact(self._grabbed), _read(self._grabbed), buffer)
+        path, picture = self._grabbed
+        if isinstance(picture, np.ndarray):
+            deliver(redact(path), picture, buffer)
+        else:
+            from pipeline.sources.pictures import PictureWriter
+
+            PictureWriter(redact(path), planes=False).write(picture, buffer)
 
     def interrupt(self) -> None:
         """Make ``grab`` return None from now on."""
@@ -94,35 +114,35 @@ class ImagesReader:
     def close(self) -> None:
         """Forget the folder."""
         self._paths = []
-        self._grabbed = None
+        self._grabbed = self._first = None
+
+    def _load(self) -> Image | VideoFrame | None:
+        """Decode the next image that is wanted; None after the last."""
+        for _ in self._paths:
+            if self._next >= len(self._paths):
+                if not self._loop:
+                    return None
+                self._next = 0
+            path = self._paths[self._next]
+            self._next += 1
+            try:
+                picture, damage = read_still(path, redact(path), self._max_pixels)
+                if not damage:
+                    return picture
+                self.damaged += 1
+                if self._on_damage == "count":
+                    return picture
+                raise SourceError(f"{redact(path)}: {damage}")
+            except SourceError as error:
+                if self._on_damage != "drop":
+                    raise
+                _log.warning("%s; passed over", error)
+        return None
 
 
-def _read(path: str) -> Image:
-    # Not into the buffer: given one, imread leaves it as it was and says nothing when it fails.
-    where = redact(path)
-    try:
-        with open(path, "rb") as file:
-            whole = _jpeg_is_whole(file.read())
-        with quiet_opencv():
-            image = cv2.imread(path, cv2.IMREAD_COLOR)
-    except OSError as error:
-        raise SourceError(f"{where}: {error.strerror}") from error
-    except cv2.error as error:
-        raise SourceError(
-            f"{where}: not an image that can be decoded: {error_line(error)}"
-        ) from error
-    if image is None or image.size == 0:
-        raise SourceError(f"{where}: not an image that can be decoded")
-    if not whole:
-        raise SourceError(f"{where}: the image is cut off")
-    return np.asarray(image, np.uint8)
+def _format_of(picture: Image | VideoFrame) -> FrameFormat:
+    if isinstance(picture, np.ndarray):
+        return FrameFormat(picture.shape[1], picture.shape[0])
+    from pipeline.sources.pictures import format_of
 
-
-def _jpeg_is_whole(data: bytes) -> bool:
-    """False for a JPEG without its end, which decoders fill with grey and do not report."""
-    if data[:2] != b"\xff\xd8":
-        return True
-    at = 2
-    while data[at : at + 1] == b"\xff" and data[at + 1 : at + 2] != b"\xda":
-        at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")
-    return data.find(b"\xff\xd9", at) >= 0
+    return format_of(picture, planes=False)

@@ -28,11 +28,21 @@ class Orientation(NamedTuple):
 
 
 UPRIGHT = Orientation()
+# Degrees to the left.
+_TURNS = {
+    90: Orientation(True, False, True),
+    -90: Orientation(True, True, False),
+    180: Orientation(False, True, True),
+    -180: Orientation(False, True, True),
+}
 
 
 def orientation_of(picture: VideoFrame) -> Orientation:
     """By the display matrix of a picture; one that tilts or skews is left as it lies."""
-    data = cast("SideData | None", picture.side_data.get("DISPLAYMATRIX"))
+    try:
+        data = cast("SideData | None", picture.side_data.get("DISPLAYMATRIX"))
+    except ValueError:  # beside it there is data of a kind that this PyAV does not know
+        return _TURNS.get(picture.rotation, UPRIGHT)
     if data is None or data.buffer_size < 36:
         return UPRIGHT
     # x' = a x + c y and y' = b x + d y, with y downwards.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import av
 import numpy as np
+from av.video.codeccontext import VideoCodecContext
 from av.video.reformatter import ColorRange, VideoReformatter
 
 from pipeline.colour import Matrix, planes_of
@@ -17,7 +18,7 @@ from pipeline.sources.orientation import lay, orientation_of
 from pipeline.sources.settings import MAX_PIXELS
 
 if TYPE_CHECKING:
-    from av import VideoCodecContext, VideoFrame
+    from av import VideoFrame
     from av.container import InputContainer
     from av.video.plane import VideoPlane
 
@@ -25,6 +26,7 @@ __all__ = [
     "Damage",
     "PictureWriter",
     "declared_format",
+    "decode_alone",
     "format_of",
     "open_container",
     "strict_decoder",
@@ -61,6 +63,23 @@ def strict_decoder(context: VideoCodecContext, max_pixels: int = MAX_PIXELS) -> 
     context.thread_type = "NONE"
     context.thread_count = 1
     context.options = {"err_detect": "explode", "max_pixels": str(max_pixels)}
+
+
+def decode_alone(
+    data: bytes, codec: str, max_pixels: int, *, strict: bool = True
+) -> VideoFrame | None:
+    """The one picture in ``data``; None where it cannot be decoded or, ``strict``, is damaged."""
+    context = av.CodecContext.create(codec, "r")
+    assert isinstance(context, VideoCodecContext)
+    strict_decoder(context, max_pixels)
+    if not strict:
+        context.options = {"max_pixels": str(max_pixels)}
+    try:
+        pictures = [*context.decode(av.Packet(data)), *context.decode(None)]
+    except (av.FFmpegError, EOFError):
+        return None
+    whole = [picture for picture in pictures if not (strict and picture.is_corrupt)]
+    return whole[0] if whole else None
 
 
 def format_of(picture: VideoFrame, *, planes: bool = True) -> FrameFormat:
