@@ -81,6 +81,7 @@ SHARED = {
         "movie",
         "jpeg",
         "web",
+        "challenge",
         "link",
         "knock",
         "videoio",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import ssl
 import threading
 import time
 from contextlib import suppress
+from typing import Any
 
 __all__ = ["Link"]
 
@@ -27,9 +29,7 @@ class Link:
         TimeoutError when it takes longer or is interrupted.
         """
         failure: OSError = TimeoutError()
-        for family, kind, proto, _, address in socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM
-        ):
+        for family, kind, proto, address in _addresses(host, port):
             made = self._keep(socket.socket(family, kind, proto))
             try:
                 made.settimeout(max(0.001, deadline - time.monotonic()))
@@ -66,3 +66,11 @@ class Link:
                 return made
         made.close()
         raise TimeoutError
+
+
+def _addresses(host: str, port: int) -> list[tuple[int, int, int, Any]]:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except ValueError:  # an empty or overlong part of a name, a NUL
+        raise OSError(errno.EINVAL, "no host can have this name") from None
+    return [(family, kind, proto, address) for family, kind, proto, _, address in found]

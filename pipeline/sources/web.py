@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import base64
 import http.client
 import io
 import re
 import socket
 import ssl
 import time
-import urllib.request
 from typing import TYPE_CHECKING
-from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
+from urllib.parse import SplitResult, quote, unquote_to_bytes, urljoin, urlsplit
 
 from pipeline.errors import SourceError
+from pipeline.sources import challenge
 from pipeline.sources.link import Link
 
 if TYPE_CHECKING:
@@ -49,7 +48,8 @@ class _Wire(io.RawIOBase):
 class WebStream:
     """A GET and its answer. ``where`` begins every message and must hold no secrets.
 
-    User and password of the URL are sent as the server asks for, Basic or Digest. https
+    User and password of the URL are sent only when the server asks for them, as Digest or Basic,
+    and only to the scheme, host and port that they were given for. https
     checks the certificate against those that Python's ``ssl`` trusts (``SSL_CERT_FILE``
     names others). Every failure is a SourceError; none has the URL in it.
     """
@@ -101,57 +101,74 @@ class WebStream:
     def _open(self, seconds: float) -> str | None:
         """Why it failed; None when the answer's body follows."""
         deadline = time.monotonic() + seconds
-        url, secret = self._url, ""
+        try:
+            return self._follow(deadline)
+        except TimeoutError:
+            return f"it did not answer within {seconds:g} s"
+        except ssl.SSLCertVerificationError as error:
+            return (
+                f"its certificate is not trusted ({error.verify_message}); SSL_CERT_FILE can "
+                "name a file with certificates to trust"
+            )
+        except OSError as error:
+            return f"it cannot be reached: {error.strerror or type(error).__name__}"
+        except (ValueError, http.client.HTTPException):
+            return "it is no HTTP address, or its answer is no HTTP"
+
+    def _follow(self, deadline: float) -> str | None:
+        """Ask, and go where the answers lead; why there is none, None when its body follows."""
+        url, secret = urlsplit(self._url), b""
         for _ in range(_MOST_REDIRECTS):
-            try:
-                status, headers = self._ask(urlsplit(url), secret, deadline)
-            except TimeoutError:
-                return f"it did not answer within {seconds:g} s"
-            except ssl.SSLCertVerificationError as error:
-                return (
-                    f"its certificate is not trusted ({error.verify_message}); SSL_CERT_FILE can "
-                    "name a file with certificates to trust"
-                )
-            except OSError as error:
-                return f"it cannot be reached: {error.strerror or type(error).__name__}"
-            except (ValueError, http.client.HTTPException):
-                return "it is no HTTP address, or its answer is no HTTP"
-            if status == 401 and not secret:
-                secret = _authorization(url, self._url, headers.get_all("WWW-Authenticate") or [])
-                if not secret:
-                    return "it asks for a user and a password"
-            elif status in _REDIRECTS and (target := headers.get("Location")):
-                url, secret = urljoin(url, target), ""
-            elif status == 200:
+            status, headers = self._ask(url, secret, deadline)
+            target = headers.get("Location")
+            if status == 200:
                 self.content_type = headers.get("Content-Type", "")
                 return None
+            if status == 401 and secret:
+                return "the user or the password is wrong"
+            if status == 401:
+                asked = headers.get_all("WWW-Authenticate") or []
+                secret, failure = _authorization(url, urlsplit(self._url), asked)
+                if not secret:
+                    return failure
+            elif status in _REDIRECTS and target:
+                url, secret = urlsplit(urljoin(url.geturl(), target)), b""
             else:
-                wrong = "the user or the password is wrong"
-                return wrong if status == 401 else f"it answered with HTTP status {status}"
+                return f"it answered with HTTP status {status}"
             self.close()
         return "it sends from one address to another"
 
     def _ask(
-        self, url: SplitResult, secret: str, deadline: float
+        self, url: SplitResult, secret: bytes, deadline: float
     ) -> tuple[int, http.client.HTTPMessage]:
         link = self._connect(url, deadline)
         wire = self._wire = _Wire(link)
         wire.deadline = deadline
-        host = url.netloc.rpartition("@")[2]
-        lines = [f"GET {_target(url)} HTTP/1.1", f"Host: {host}", "Accept: */*"]
+        lines = [f"GET {_target(url)} HTTP/1.1", f"Host: {_host(url)}", "Accept: */*"]
         lines += ["Connection: close", "User-Agent: npu-pipeline"]
-        lines += [f"Authorization: {secret}"] if secret else []
-        link.sendall("\r\n".join([*lines, "", ""]).encode("latin-1", "replace"))
+        head = [line.encode("latin-1", "replace") for line in lines]
+        head += [b"Authorization: " + secret] if secret else []
+        link.sendall(b"\r\n".join([*head, b"", b""]))
         self._answer = http.client.HTTPResponse(wire, method="GET")  # type: ignore[arg-type]
         self._answer.begin()
         return self._answer.status, self._answer.headers
 
     def _connect(self, url: SplitResult, deadline: float) -> socket.socket:
-        if url.scheme not in ("http", "https") or not url.hostname:
+        scheme, host, port = _origin(url)
+        if scheme not in ("http", "https") or not host:
             raise ValueError
-        port = url.port or (443 if url.scheme == "https" else 80)
-        tls = ssl.create_default_context() if url.scheme == "https" else None
-        return self._link.connect(url.hostname, port, deadline, tls)
+        tls = ssl.create_default_context() if scheme == "https" else None
+        return self._link.connect(host, port, deadline, tls)
+
+
+def _origin(url: SplitResult) -> tuple[str, str, int]:
+    """Scheme, host and port: what a user and a password are for."""
+    return url.scheme, url.hostname or "", url.port or (443 if url.scheme == "https" else 80)
+
+
+def _host(url: SplitResult) -> str:
+    host = url.netloc.rpartition("@")[2]
+    return host if host.isascii() else host.encode("idna").decode()
 
 
 def _target(url: SplitResult) -> str:
@@ -160,30 +177,13 @@ def _target(url: SplitResult) -> str:
     return re.sub(r"[^!-~]", lambda char: quote(char[0]), target)
 
 
-def _authorization(url: str, given: str, challenges: list[str]) -> str:
-    """The header's value for what the server asks; empty when there is none.
-
-    The password goes to the host that it was given for and to no other.
-    """
-    parts, origin = urlsplit(url), urlsplit(given)
-    if origin.username is None or (parts.hostname, parts.port) != (origin.hostname, origin.port):
-        return ""
-    user, password = unquote(origin.username), unquote(origin.password or "")
-    for challenge in challenges:
-        scheme, _, rest = challenge.partition(" ")
-        if scheme.lower() == "digest":
-            return _digest(parts, user, password, rest)
-    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
-
-
-def _digest(parts: SplitResult, user: str, password: str, challenge: str) -> str:
-    plain = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
-    passwords = urllib.request.HTTPPasswordMgrWithDefaultRealm()
-    passwords.add_password(None, plain, user, password)
-    handler = urllib.request.HTTPDigestAuthHandler(passwords)
-    asked = urllib.request.parse_keqv_list(urllib.request.parse_http_list(challenge))
-    try:
-        answer = handler.get_authorization(urllib.request.Request(plain), asked)
-    except ValueError:  # an algorithm that Python does not have
-        return ""
-    return f"Digest {answer}" if answer else ""
+def _authorization(url: SplitResult, given: SplitResult, asked: list[str]) -> tuple[bytes, str]:
+    """The header's value for what the server asks; if it is empty, why there is none."""
+    if given.username is None:
+        return b"", "it asks for a user and a password"
+    if _origin(url) != _origin(given):
+        return b"", "it leads to another address, which asks for a user and a password of its own"
+    user, password = unquote_to_bytes(given.username), unquote_to_bytes(given.password or "")
+    told = challenge.answer(asked, user, password, _target(url))
+    kinds = ", ".join(dict.fromkeys(challenge.schemes(asked))) or "none"
+    return told or b"", f"it asks for a kind of login that is not known here ({kinds})"

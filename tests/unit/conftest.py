@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import struct
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -79,3 +81,18 @@ def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Conf
         return load("camera.yaml", overrides, sinks)
 
     return load_text
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """A certificate for 127.0.0.1, and its key: the names of their files."""
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl to make a certificate with")
+    folder = tmp_path_factory.mktemp("tls")
+    made, key = str(folder / "cert.pem"), str(folder / "key.pem")
+    subject = ["-subj", "/CN=camera", "-addext", "subjectAltName=IP:127.0.0.1"]
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", *subject]
+    subprocess.run(
+        [*command, "-keyout", key, "-out", made, "-days", "2"], check=True, capture_output=True
+    )
+    return made, key
