@@ -14,15 +14,25 @@ from av.video.stream import VideoStream
 from pipeline.errors import SinkError
 from pipeline.frame import Image
 
-__all__ = ["Encoder", "default_codec"]
+__all__ = ["LEAST_FPS", "MOST_FPS", "Encoder", "default_codec"]
 
+
+def _is_known(encoder: str) -> bool:
+    try:
+        av.codec.Codec(encoder, "w")
+    except (ValueError, av.FFmpegError):
+        return False
+    return True
+
+
+_H264 = next(filter(_is_known, ("libx264", "libopenh264")), "")
 # Encoders of FFmpeg by the four-character codes in use; any other name is looked up as it is.
 _ENCODERS = {
     "mp4v": "mpeg4",
     "xvid": "mpeg4",
     "mjpg": "mjpeg",
-    "avc1": "libx264",
-    "h264": "libx264",
+    "avc1": _H264,
+    "h264": _H264,
     "hev1": "libx265",
     "hevc": "libx265",
     "vp80": "libvpx",
@@ -44,7 +54,7 @@ _MATROSKA = {"cluster_time_limit": "1000"}
 _OPTIONS = {".mp4": _MP4, ".mov": _MP4, ".m4v": _MP4, ".mkv": _MATROSKA, ".webm": _MATROSKA}
 # What containers and codecs count in has an end.
 _LEAST_BITS = 20_000
-_LEAST_FPS, _MOST_FPS = 0.1, 1000.0
+LEAST_FPS, MOST_FPS = 0.1, 1000.0
 
 
 def default_codec(path: str) -> str:
@@ -55,10 +65,8 @@ def default_codec(path: str) -> str:
     ending = os.path.splitext(path)[1].lower()
     if ending == ".webm":
         return "VP80"
-    with contextlib.suppress(ValueError, av.FFmpegError):
-        if ending != ".avi":
-            av.codec.Codec(_ENCODERS["avc1"], "w")
-            return "avc1"
+    if _H264 and ending != ".avi":
+        return "avc1"
     return "mp4v"
 
 
@@ -96,8 +104,9 @@ class Encoder:
             ) from error
 
     def _add_stream(self, container: OutputContainer, name: str, fps: float) -> VideoStream:
-        bounded = min(max(fps, _LEAST_FPS), _MOST_FPS) if math.isfinite(fps) else _MOST_FPS
-        rate = Fraction(bounded).limit_denominator(1001)
+        bounded = min(max(fps, LEAST_FPS), MOST_FPS) if math.isfinite(fps) else MOST_FPS
+        # MPEG-4 counts a second in at most 65535 parts.
+        rate = Fraction(bounded).limit_denominator(min(1001, int(65535 / bounded)))
         stream = container.add_stream(name, rate=rate, options=_QUICK.get(name, {}))
         if not isinstance(stream, VideoStream):
             raise ValueError(f"{name} encodes no video")

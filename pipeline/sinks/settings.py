@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
 __all__ = [
     "STANDARD_OUTPUT",
@@ -40,6 +40,15 @@ class _SinkBase(BaseModel):
     )
 
 
+def _file_name(path: str) -> str:
+    if any(ord(character) < 32 or ord(character) == 127 for character in path):
+        raise ValueError("must not contain control characters")
+    return path
+
+
+_Path = Annotated[str, Field(min_length=1), AfterValidator(_file_name)]
+
+
 class ConsoleSettings(_SinkBase):
     """One line a result on standard output."""
 
@@ -50,8 +59,7 @@ class JsonlSettings(_SinkBase):
     """One JSON object a result, one a line, in a file or on standard output."""
 
     kind: Literal["jsonl"]
-    path: str = Field(
-        min_length=1,
+    path: _Path = Field(
         description="File to write; its folders are made, an older file is replaced. Relative "
         "paths start at the folder of this file. A hyphen is standard output.",
     )
@@ -66,8 +74,7 @@ class VideoSettings(_SinkBase):
     """The frames with boxes, labels and landmarks drawn on, as a video file."""
 
     kind: Literal["video"]
-    path: str = Field(
-        min_length=1,
+    path: _Path = Field(
         description="File to write; its folders are made, an older file is replaced, its ending "
         "(.mp4, .mov, .mkv, .webm, .ts, .avi) chooses the container. Relative paths start at the "
         "folder of this file.",

@@ -13,7 +13,7 @@ from pipeline.contracts import StreamInfo
 from pipeline.errors import SinkError
 from pipeline.frame import Image
 from pipeline.results import Detection, Detections, Result
-from pipeline.sinks.encoder import Encoder, default_codec
+from pipeline.sinks.encoder import LEAST_FPS, MOST_FPS, Encoder, default_codec
 from pipeline.sinks.settings import VideoSettings
 from pipeline.sinks.target import Removal, make_parent, reason_of
 
@@ -22,20 +22,21 @@ __all__ = ["VideoSink", "annotate"]
 _log = logging.getLogger(__name__)
 
 DEFAULT_FPS = 30.0
-# BGR, well apart and legible on most pictures.
+# BGR, well apart and legible on most pictures; bright enough for a label in black.
 _COLOURS = ((80, 220, 60), (60, 120, 255), (255, 160, 40), (60, 220, 240), (240, 90, 220))
-_DARK, _LIGHT = (0, 0, 0), (255, 255, 255)
+_INK = (0, 0, 0)
 
 
 def annotate(canvas: Image, detections: Detections) -> None:
     """Draw the detections into ``canvas``, uint8 BGR (height, width, 3) in frame pixels."""
-    unit = max(1, round(min(canvas.shape[:2]) / 360))
+    size = min(canvas.shape[:2])
     for index, detection in enumerate(detections):
         colour = _COLOURS[int(detections.labels[index]) % len(_COLOURS)]
         if np.isfinite(detection.box).all():
-            _draw_box(canvas, detection, colour, unit)
+            _draw_box(canvas, detection, colour, size)
+        radius = max(2, round(size / 240))
         for x, y in detection.landmarks[np.isfinite(detection.landmarks).all(1)]:
-            cv2.circle(canvas, (_pixel(x), _pixel(y)), unit + 1, colour, cv2.FILLED, cv2.LINE_AA)
+            cv2.circle(canvas, (_pixel(x), _pixel(y)), radius, colour, cv2.FILLED, cv2.LINE_AA)
 
 
 def _pixel(value: float) -> int:
@@ -43,19 +44,21 @@ def _pixel(value: float) -> int:
     return round(min(max(float(value), -30000.0), 30000.0))
 
 
-def _draw_box(canvas: Image, detection: Detection, colour: tuple[int, int, int], unit: int) -> None:
+def _draw_box(canvas: Image, detection: Detection, colour: tuple[int, int, int], size: int) -> None:
+    """Draw lines and text that grow with ``size``, the shorter side of the canvas."""
     x1, y1, x2, y2 = (_pixel(value) for value in detection.box)
+    unit = max(1, round(size / 360))
     cv2.rectangle(canvas, (x1, y1), (x2, y2), colour, unit)
     text = f"{detection.label} {detection.score:.2f}"
-    font, size = cv2.FONT_HERSHEY_SIMPLEX, 0.4 * unit
-    (width, height), below = cv2.getTextSize(text, font, size, unit)
+    font, scale = cv2.FONT_HERSHEY_SIMPLEX, max(0.4, size / 900)
+    stroke = max(1, round(scale * 1.25))
+    (width, height), below = cv2.getTextSize(text, font, scale, stroke)
     # Above the box, or inside it where there is no room above.
     base = y1 - below if y1 - height - below >= 0 else y1 + height + unit
     left = max(0, min(x1, canvas.shape[1] - width))
     corner, far = (left, base - height), (left + width, base + below)
     cv2.rectangle(canvas, corner, far, colour, cv2.FILLED)
-    ink = _DARK if sum(colour) > 380 else _LIGHT
-    cv2.putText(canvas, text, (left, base), font, size, ink, unit, cv2.LINE_AA)
+    cv2.putText(canvas, text, (left, base), font, scale, _INK, stroke, cv2.LINE_AA)
 
 
 class VideoSink:
@@ -92,12 +95,20 @@ class VideoSink:
         self._make_file()
         self._open = True
         if stream.format is not None:
-            self._fps = self._fps or stream.format.fps
+            fps = stream.format.fps or DEFAULT_FPS
+            # Some sources announce a clock rate, or nonsense.
+            self._fps = self._fps or (fps if LEAST_FPS <= fps <= MOST_FPS else DEFAULT_FPS)
             self._start(stream.format.height, stream.format.width)
 
     def _path(self) -> str:
         root, ending = os.path.splitext(self._settings.path)
         return self._settings.path if self._part == 1 else f"{root}.{self._part}{ending}"
+
+    def _next_part(self) -> None:
+        """Go on to the first name that nobody uses."""
+        self._part += 1
+        while os.path.lexists(self._path()):
+            self._part += 1
 
     def _make_file(self) -> None:
         path = self._path()
@@ -148,7 +159,7 @@ class VideoSink:
                 encoder.close()
         self._forget_name()
         if encoder is not None and encoder.frames:
-            self._part += 1
+            self._next_part()
         elif self._part > 1:
             with contextlib.suppress(OSError):
                 os.unlink(self._path())

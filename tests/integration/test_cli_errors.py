@@ -97,6 +97,8 @@ BAD: dict[str, tuple[str | bytes, int, str]] = {
     "model": (REAL.replace(MODEL, "gone.onnx"), 2, "camera.yaml: model.path: no such file: /"),
     "clip": (REAL.replace(CLIP, "gone.mp4"), 3, "camera.yaml: source.uri: no such file: /"),
     "package": (REAL.replace(CLIP, "package://nope_/x"), 3, "nope_ is not installed; pip install"),
+    "sink-nul": (SIMULATED + 'sinks: [{kind: jsonl, path: "a\\0"}]\n', 2, "sinks.0.path: must not"),
+    "sink-line": (SIMULATED + 'sinks: [{kind: video, path: "a\\n"}]\n', 2, "sinks.0.path: must"),
     "sink": (SIMULATED + "sinks: [{kind: tape}]\n", 2, "camera.yaml: sinks.0.kind: unknown kind"),
 }
 

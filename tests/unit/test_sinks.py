@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 import os
 import resource
 import shutil
@@ -423,14 +424,22 @@ def test_the_codec_suits_the_ending(tmp_path: Path, ending: str, codec: str) -> 
         assert video.streams.video[0].codec_context.name == codec
 
 
-@pytest.mark.parametrize("fps", [1e-5, 1e6])
-def test_odd_rates_are_bounded(tmp_path: Path, fps: float) -> None:
-    sink = sink_of("video", tmp_path / "out.mp4")
+@pytest.mark.parametrize("codec", ["mp4v", "avc1"])
+@pytest.mark.parametrize(
+    ("fps", "expected"),
+    [(1e-5, 30), (1e6, 30), (math.inf, 30), (math.nan, 30), (0.5, 0.5), (119.88, 119.88)],
+)
+def test_odd_rates_become_sane(tmp_path: Path, codec: str, fps: float, expected: float) -> None:
+    sink = sink_of("video", tmp_path / "out.mp4", codec=codec)
     sink.open(StreamInfo("front", FrameFormat(64, 48, fps)))
     for sequence in range(3):
         sink.write(result(sequence, faces(), np.zeros((48, 64, 3), np.uint8)))
     sink.close()
     assert frames_of(tmp_path / "out.mp4") == 3
+    with av.open(str(tmp_path / "out.mp4")) as video:
+        rate = video.streams.video[0].average_rate
+        assert rate is not None
+        assert float(rate) == pytest.approx(expected, rel=1e-3)
 
 
 @pytest.mark.parametrize("kind", ["video", "jsonl"])
@@ -456,6 +465,7 @@ def test_a_removed_folder_is_told_and_made_again(
 
 
 def test_a_video_goes_on_in_a_new_part_after_an_error(tmp_path: Path) -> None:
+    (tmp_path / "out.2.mkv").write_text("of somebody else")
     sink = sink_of("video", tmp_path / "out.mkv", codec="MJPG")
     sink.open(STREAM)
     noise = np.random.default_rng(1).integers(0, 255, (48, 64, 3), np.uint8)
@@ -472,8 +482,9 @@ def test_a_video_goes_on_in_a_new_part_after_an_error(tmp_path: Path) -> None:
         sink.write(result(0, faces(), noise))
     sink.close()
     assert 0 < frames_of(tmp_path / "out.mkv") <= written
-    assert frames_of(tmp_path / "out.2.mkv") == 5
-    assert len(list(tmp_path.iterdir())) == 2
+    assert frames_of(tmp_path / "out.3.mkv") == 5
+    assert (tmp_path / "out.2.mkv").read_text() == "of somebody else"
+    assert len(list(tmp_path.iterdir())) == 3
 
 
 def test_video_to_a_full_disk_is_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -490,6 +501,31 @@ def test_video_to_a_full_disk_is_told(tmp_path: Path, capfd: pytest.CaptureFixtu
         fill()
     sink.close()
     assert capfd.readouterr().err == ""
+
+
+def luminance(colour: npt.NDArray[np.uint8]) -> float:
+    """Relative luminance of a BGR colour, by the rules for readable web pages."""
+    linear = (colour / 255.0) ** 2.2
+    return float(linear @ (0.0722, 0.7152, 0.2126))
+
+
+@pytest.mark.parametrize("label", range(5))
+def test_labels_can_be_read_at_any_size(label: int) -> None:
+    heights = []
+    for size in (320, 480, 720, 1080, 2160):
+        canvas = np.full((size, size * 2, 3), 90, np.uint8)
+        box = np.array([[size / 2, size / 2, size, size - 5]], np.float32)
+        none = np.zeros((1, 0, 2), np.float32)
+        labels = np.array([label], np.int32)
+        names = tuple("abcdE")
+        annotate(canvas, Detections(box, np.ones(1, np.float32), labels, none, names))
+        above = canvas[: size // 2 - size // 360 - 1, size // 2 : size // 2 + size // 10]
+        (rows,) = np.nonzero((above != 90).any((1, 2)))
+        heights.append(len(rows) / size)
+        assert above[rows, ...].min() < 30  # black, on a colour that is bright enough for it
+        assert (luminance(canvas[size * 3 // 4, size // 2]) + 0.05) / 0.05 > 4.5
+    assert min(heights) > 0.02
+    assert max(heights) < 0.06
 
 
 def test_annotate_draws_inside_whatever_the_numbers() -> None:
@@ -533,9 +569,12 @@ def test_targets_that_cannot_be_are_named_at_open(tmp_path: Path, kind: str) -> 
     [
         {"kind": "jsonl"},
         {"kind": "jsonl", "path": ""},
+        {"kind": "jsonl", "path": "a\0b"},
+        {"kind": "video", "path": "a\nb.mp4"},
+        {"kind": "video", "path": "-"},
         {"kind": "video", "path": "x", "codec": "mp4"},
         {"kind": "video", "path": "x", "codec": "mp4\u00e9"},
-        {"kind": "video", "path": "x", "fps": 0},
+        {"kind": "video", "path": "x", "fps": 1e-9},
         {"kind": "console", "path": "x"},
         {"kind": "console", "queue": 0},
         {"kind": "console", "policy": "latest"},
