@@ -13,13 +13,9 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote
 
-import numpy as np
 import pytest
 
-from pipeline.contracts import StreamInfo
-from pipeline.frame import FrameFormat
-from pipeline.results import Detections, Result, Stamps
-from pipeline.sinks import VideoSettings, make_sink
+from pipeline import Pipeline
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium; see .ci/apt")
@@ -72,14 +68,13 @@ def served(site: Site) -> Iterator[None]:
 
 
 def clip(path: Path) -> None:
-    """Two seconds of frames of 160x120 that grow brighter."""
-    sink = make_sink(VideoSettings(kind="video", path=str(path)))
-    sink.open(StreamInfo("front", FrameFormat(160, 120, 25, 50)))
-    for sequence in range(50):
-        image = np.full((120, 160, 3), sequence * 5, np.uint8)
-        stamps = Stamps(*range(9))
-        sink.write(Result("front", sequence, stamps, Detections.empty(), lambda i=image: i, tuple))
-    sink.close()
+    """Two seconds of made-up frames."""
+    config = {
+        "source": {"uri": "synthetic:", "width": 160, "height": 120, "frames": 50},
+        "model": {"engine": "simulated", "input_shape": [1, 48, 64, 3]},
+        "sinks": [{"kind": "video", "path": str(path), "fps": 25}],
+    }
+    Pipeline(config).run()
 
 
 @pytest.mark.parametrize("ending", ["mp4", "m4v", "mov", "webm"])
