@@ -82,6 +82,7 @@ SHARED = {
         "jpeg",
         "web",
         "challenge",
+        "allocations",
         "link",
         "knock",
         "videoio",

@@ -116,7 +116,7 @@ def _check_url(uri: str) -> None:
     try:
         parts = urlsplit(uri)
     except ValueError:
-        raise ConfigError("source.uri: the host is no name and no [address]") from None
+        raise ConfigError(f"source.uri: the host is no name and no [address]{_hint(uri)}") from None
     scheme = parts.scheme.lower()
     if scheme not in (*_SCHEMES, "package"):  # whose own error names the package
         known = ", ".join(f"{each}://" for each in _SCHEMES)
@@ -124,9 +124,33 @@ def _check_url(uri: str) -> None:
     try:
         _ = parts.port
     except ValueError:
-        raise ConfigError("source.uri: the port is no number from 0 to 65535") from None
+        what = f"the port is no number from 0 to 65535{_hint(uri)}"
+        raise ConfigError(f"source.uri: {what}") from None
     if scheme in _NEED_HOST and not parts.hostname:
-        raise ConfigError(f"source.uri: {scheme}:// needs a host")
+        raise ConfigError(f"source.uri: {scheme}:// needs a host{_hint(uri)}")
+    if not _is_host(parts.hostname or ""):
+        raise ConfigError(f"source.uri: no host can have this name{_hint(uri)}")
+
+
+def _is_host(name: str) -> bool:
+    """True for an address, and for a name that can be asked for."""
+    if not name.isascii():
+        try:
+            name.encode("idna")
+        except UnicodeError:
+            return False
+    return not re.search(r"[\s\x00-\x20\x7f\"'<>\\^`{|}]", name)
+
+
+def _hint(uri: str) -> str:
+    """Advice where a password seems to have ended the host: an @ stands further behind."""
+    ended = re.split(r"[/?#[]", uri.partition("://")[2], maxsplit=1)
+    if "@" not in "".join(ended[1:]):
+        return ""
+    return (
+        "; percent-encode what is special in the user and the password: / is %2F, # is %23, "
+        "? is %3F, [ is %5B, @ is %40"
+    )
 
 
 def _stream(settings: SourceSettings, clock: Clock) -> Reader:

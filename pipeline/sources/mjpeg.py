@@ -43,7 +43,7 @@ class MjpegReader:
         self._web = web or WebStream(str(settings.uri), self._where)
         self._max_pixels = settings.max_pixels
         self._stop = threading.Event()
-        self._finder = JpegFinder(self._where)
+        self._finder = JpegFinder(self._where, max_pixels=settings.max_pixels)
         self._damage = Damage(self._where)
         self._writer = PictureWriter(self._where, planes=settings.pixels == "auto")
         self._decoder: VideoCodecContext | None = None
@@ -123,6 +123,8 @@ class MjpegReader:
                 self._damage.add("a picture is cut or spoilt")
             if picture is not None:
                 return picture
+            if time.monotonic() > deadline:
+                raise SourceError(f"{self._where}: no whole picture came in time")
             data = self._web.read(deadline)
             if not data and not self._stop.is_set():
                 raise SourceError(f"{self._where}: the stream ended")

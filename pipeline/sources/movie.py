@@ -11,6 +11,7 @@ from av.stream import Discard, Disposition
 
 from pipeline.errors import SourceError
 from pipeline.frame import FrameFormat, Image, check_size
+from pipeline.sources.allocations import bound_allocations
 from pipeline.sources.pace import sane_rate
 from pipeline.sources.pictures import PictureWriter, declared_format, format_of
 from pipeline.sources.settings import MAX_PIXELS, OnDamage
@@ -100,6 +101,7 @@ class Movie:
         context.thread_type = "AUTO" if threads > 1 else "NONE"
         context.thread_count = threads
         context.options = {"max_pixels": str(max_pixels)}
+        bound_allocations(max_pixels)
         return stream
 
     def frame_format(self) -> FrameFormat:

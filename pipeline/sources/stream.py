@@ -15,6 +15,7 @@ from pipeline.clock import Clock
 from pipeline.errors import SourceError
 from pipeline.frame import FrameFormat, Image
 from pipeline.locate import redact_uri
+from pipeline.sources.allocations import bound_allocations
 from pipeline.sources.knock import Knock
 from pipeline.sources.movie import discard_others, video_of
 from pipeline.sources.pace import sane_rate
@@ -53,6 +54,7 @@ def reach(settings: SourceSettings, *, sliced: bool = False) -> InputContainer |
     if sliced:
         read = min(_SLICE_SECONDS, read)
     began = time.monotonic()
+    bound_allocations(settings.max_pixels)
     try:
         return open_container(url, options=options, timeout=(seconds, read))
     except (av.FFmpegError, ValueError) as error:
@@ -202,6 +204,8 @@ class StreamReader:
         self._stream = video_of(self._container)
         if self._stream is None:
             return "there is no video in it"
+        if getattr(self._stream, "codec_context", None) is None:
+            return "FFmpeg has no decoder for its video"
         discard_others(self._container, self._stream)
         return None
 

@@ -58,3 +58,38 @@ def test_a_reader_is_its_own_reader() -> None:
 def test_a_source_of_another_kind_is_refused() -> None:
     with pytest.raises(ConfigError, match="needed settings or an async iterable, got list"):
         make_reader([], MonotonicClock())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("uri", "told"),
+    [
+        ("rtsp://bob:p/ss@cam/x", "port is no number .*; percent-encode .*/ is %2F"),
+        ("http://bob:p#ss@cam/x", "port is no number .*; percent-encode .*# is %23"),
+        ("rtsp://bob:p?ss@cam/x", "percent-encode"),
+        ("http://bob:p[ss@cam/x", "percent-encode"),
+        ("http://cam:65536/x", "port is no number from 0 to 65535$"),
+        ("http://cam:-1/x", "port is no number"),
+        ("rtsp://[::1/x", r"no name and no \[address\]$"),
+        ("http://my cam/x", "no host can have this name"),
+        ("http://bü..er/x", "no host can have this name"),
+    ],
+)
+def test_an_address_that_never_works_is_refused_with_the_right_blame(uri: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=told) as caught:
+        make_reader(SourceSettings(uri=uri), MonotonicClock())
+    assert "p/ss" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "rtsp://[::1]:8554/x",
+        "rtsp://bücher.example/x",
+        "rtsp://bob:p%2Fss%40@cam/x",
+        "udp://@:1234",
+        "tcp://:1234?listen",
+        "srt://:9000?mode=listener",
+    ],
+)
+def test_an_address_that_may_work_is_taken(uri: str) -> None:
+    make_reader(SourceSettings(uri=uri), MonotonicClock()).close()

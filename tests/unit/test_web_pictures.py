@@ -147,6 +147,34 @@ def test_a_picture_without_end_is_an_error() -> None:
         finder.next()
 
 
+def test_starts_inside_of_starts_take_no_quadratic_time() -> None:
+    """Each segment holds another start, from which the same segments lead to the same end."""
+
+    def seconds(units: int) -> float:
+        finder = JpegFinder("x")
+        finder.feed(b"\xff\xd8" + b"\xff\xe1\x00\x08\xff\xd8\xff\xe1\x00\x02" * units + bytes(4))
+        began = time.thread_time()
+        assert finder.next() is None
+        return time.thread_time() - began
+
+    assert seconds(100_000) < 1 + 64 * seconds(5_000)  # quadratic took 10 s for 6,500
+    finder = JpegFinder("x")
+    finder.feed(b"\xff\xd8" + b"\xff\xe1\x00\x08\xff\xd8\xff\xe1\x00\x02" * 50 + bytes(4))
+    finder.feed(part(PICTURES[0]))
+    assert finder.next() == PICTURES[0]
+
+
+def test_a_picture_that_announces_too_much_is_refused_by_name() -> None:
+    huge = bytearray(PICTURES[0])
+    frame = huge.index(b"\xff\xc0")
+    huge[frame + 5 : frame + 9] = (16000).to_bytes(2, "big") * 2
+    finder = JpegFinder("cam", max_pixels=1_000_000)
+    finder.feed(PICTURES[1] + bytes(huge))
+    assert finder.next() == PICTURES[1]
+    with pytest.raises(SourceError, match=r"cam: the image says .* 16000x16000, .*max_pixels"):
+        finder.next()
+
+
 # --- out of answers
 
 
