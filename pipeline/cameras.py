@@ -120,6 +120,7 @@ class Cameras:
         self._tasks[name] = task
 
     async def _run(self, name: str, capture: Capture) -> None:
+        await asyncio.sleep(0)  # an eager task has begun before `_start` knows it
         try:
             await capture.run()
         except BaseException:

@@ -39,6 +39,8 @@ def load(
     path: str | os.PathLike[str],
     overrides: Iterable[str] = (),
     extra_sinks: Sequence[Mapping[str, Any]] = (),
+    *,
+    fed: bool = False,
 ) -> Config:
     """The configuration in a YAML file, checked whole, its paths made absolute.
 
@@ -46,19 +48,26 @@ def load(
     after those of the file. Relative paths start at the folder of the file. ConfigError has
     one line for each problem, beginning with the file and the YAML path; a source that is not
     there is a SourceError when nothing else is wrong. No source, model or device is opened.
+    ``fed``: the program gives the frames, so that no source need be named.
     """
     document = Document(os.fspath(path))
     document.path = os.path.abspath(path)
     document.read(Path(path))
     for override in overrides:
         document.override(override)
+    if fed and isinstance(document.data, dict):
+        _stand_in(document.data)
     if document.data is None and not document.problems:
         raise ConfigError(f"{document.name}: empty; at least source and model are needed")
     return _config(document, Path(os.path.abspath(path)).parent, extra_sinks)
 
 
 def parse(
-    mapping: Mapping[str, Any] | Config, base: str | os.PathLike[str] = ".", name: str = ""
+    mapping: Mapping[str, Any] | Config,
+    base: str | os.PathLike[str] = ".",
+    name: str = "",
+    *,
+    fed: bool = False,
 ) -> Config:
     """The configuration in a mapping of the YAML's shape; see ``load``.
 
@@ -70,6 +79,8 @@ def parse(
         document.data = mapping.model_dump(mode="json", exclude_unset=True)
     else:
         document.take(mapping)
+    if fed:
+        _stand_in(document.data)
     return _config(document, Path(os.path.abspath(base)), ())
 
 
@@ -83,6 +94,16 @@ def parse_source(
     if cameras is not None:
         found += _check_sources(cameras.cameras)
     return _without(found, cameras, document).cameras[name]
+
+
+def _stand_in(data: dict[str, Any]) -> None:
+    """Put a source that is always there in place of those named: the program gives the frames."""
+    if data.get("cameras") is None and data.get("source") is None:
+        data["source"] = {}
+    cameras = data.get("cameras")
+    for source in (data.get("source"), *(cameras.values() if isinstance(cameras, dict) else ())):
+        if isinstance(source, dict):
+            source["uri"] = "synthetic:"
 
 
 def json_schema() -> dict[str, Any]:

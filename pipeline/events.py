@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from typing import Literal, NamedTuple
 from weakref import WeakSet
 
+from pipeline.errors import ClosedError
+
 __all__ = ["Event", "EventHub", "EventStream", "State"]
 
 State = Literal["connecting", "live", "stale", "lost", "ended", "failed", "reopened"]
@@ -35,18 +37,32 @@ class EventStream:
     def __init__(self, earlier: Iterable[Event] = ()) -> None:
         self._events: deque[Event] = deque(earlier, maxlen=_CAPACITY)
         self._waiter: asyncio.Future[None] | None = None
+        self._listener: str | None = None  # name of the task that waits
         self._closed = False
 
     def __aiter__(self) -> EventStream:
         return self
 
     async def __anext__(self) -> Event:
+        if self._listener is not None:
+            raise ClosedError(
+                f"events: task {self._listener!r} waits for the next one; each listener needs a "
+                "stream of its own"
+            )
+        task = asyncio.current_task()
+        self._listener = "" if task is None else task.get_name()
+        try:
+            await self._some()
+        finally:
+            self._listener = None
+        return self._events.popleft()
+
+    async def _some(self) -> None:
         while not self._events:
             if self._closed:
                 raise StopAsyncIteration
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
-        return self._events.popleft()
 
     def _send(self, event: Event) -> None:
         self._events.append(event)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import threading
 from collections.abc import AsyncIterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from pipeline.config import load, parse
 from pipeline.errors import ClosedError, ConfigError
 from pipeline.runner import Runner
 from pipeline.settings import Config
+from pipeline.signals import StopRequests
 from pipeline.sources import SourceSettings
 from pipeline.stats import Stats
 
@@ -46,10 +49,7 @@ class Pipeline(Runner):
                 "Pipeline.from_yaml(path)"
             )
         if not isinstance(config, Config):
-            mapping = dict(config)
-            if frames is not None:
-                mapping["source"] = {**mapping.get("source", {}), "uri": "synthetic:"}
-            config = parse(mapping, Path.cwd())
+            config = parse(config, Path.cwd(), fed=frames is not None)
         super().__init__(config, frames=frames, live=live, max_frames=max_frames, clock=clock)
 
     @classmethod
@@ -57,7 +57,8 @@ class Pipeline(Runner):
         cls, path: str | os.PathLike[str], overrides: Sequence[str] = (), **options: Any
     ) -> Pipeline:
         """From a YAML file; ``overrides`` are ``path.to.key=value``, ``options`` as above."""
-        return cls(load(path, list(overrides)), **options)
+        fed = options.get("frames") is not None
+        return cls(load(path, list(overrides), fed=fed), **options)
 
     async def add_camera(self, name: str, source: Mapping[str, Any] | SourceSettings) -> None:
         """Take frames of another camera, too, while the pipeline runs.
@@ -73,21 +74,45 @@ class Pipeline(Runner):
             source = parse(whole, Path.cwd()).cameras[name]
         await super().add_camera(name, source)
 
-    def run(self) -> Stats:
-        """Run to the end of the source, blocking, outside of any event loop."""
+    def run(self, *, handle_signals: bool = False) -> Stats:
+        """Run to the end of the source, blocking, outside of any event loop.
+
+        ``handle_signals``: SIGINT, SIGTERM and SIGHUP drain, the second one cancels; only on
+        the main thread. Otherwise they do what the program or Python has them do.
+        """
         if _loop_is_running():
             raise ClosedError(
                 "pipeline: run() is for programs without an event loop; in one, use "
                 "`async with` and `await pipeline.wait()`"
             )
+        if handle_signals and threading.current_thread() is not threading.main_thread():
+            raise ClosedError("pipeline: run(handle_signals=True) is for the main thread")
+        requests = StopRequests() if handle_signals else None
+        with (
+            requests or contextlib.nullcontext(),
+            asyncio.Runner(loop_factory=new_event_loop) as runner,
+        ):
+            runner.run(self._run_until(requests))
+        return self.stats()
 
-        async def main() -> None:
+    async def _run_until(self, requests: StopRequests | None) -> None:
+        draining: set[asyncio.Task[None]] = set()
+
+        def on_stop(count: int) -> None:
+            if count == 1:
+                draining.add(asyncio.ensure_future(self.drain()))
+            else:
+                self.cancel()
+
+        if requests is not None:
+            requests.attach(asyncio.get_running_loop(), on_stop)
+        try:
             async with self:
                 await self.wait()
-
-        with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            runner.run(main())
-        return self.stats()
+        finally:
+            if requests is not None:
+                requests.detach()
+            await asyncio.gather(*draining)
 
 
 def _loop_is_running() -> bool:

@@ -132,7 +132,11 @@ class Runner:
         trace: TracebackType | None,
     ) -> None:
         self._entered = False
-        await self.close()
+        try:
+            await self.close()
+        except asyncio.CancelledError:
+            if not isinstance(error, asyncio.CancelledError):
+                raise  # else it goes on with the one that came first
         self._failure.raise_at_exit(error)
 
     async def close(self) -> None:

@@ -32,6 +32,7 @@ FLOORS = (
         "closing",
         "failure",
         "overwriting",
+        "signals",
     ),
     ("_native", "frame", "results", "conversion", "worker"),
     ("ring", "contracts", "drawing", "opencv_drawing"),
@@ -44,10 +45,11 @@ FLOORS = (
     ("yamlfile", "config", "plan"),
     ("pipeline",),
     ("logs", "notify", "health", "service"),
-    ("arguments", "signals", "report", "terminal", "bench", "cli"),
+    ("arguments", "report", "terminal", "bench", "cli"),
     ("__main__",),
 )
 FELLOWS: dict[str, set[str]] = {
+    "events": {"errors"},
     "locate": {"errors"},
     "results": {"frame"},
     "frame": {"conversion"},
@@ -63,8 +65,8 @@ FELLOWS: dict[str, set[str]] = {
     "config": {"yamlfile"},
     "overwriting": {"locate"},
     "problems": {"errors", "locate"},
-    "cli": {"arguments", "signals", "report", "terminal", "bench"},
-    "bench": {"report", "signals"},
+    "cli": {"arguments", "report", "terminal", "bench"},
+    "bench": {"report"},
 }
 # What the modules of a folder share; other modules there do not know one another.
 SHARED = {

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextvars
 import threading
-from collections.abc import AsyncIterable, AsyncIterator, Coroutine
-from typing import Any
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,13 +24,20 @@ class _End:
     """What ``_next`` returns after the last item."""
 
 
+class _Exit(NamedTuple):
+    """What it returns when the iterator wants to end the program."""
+
+    error: BaseException
+
+
 class ArraysReader:
     """Items of an async iterable as frames, implementing ``Reader``.
 
-    Items are uint8 arrays (height, width, 3) in BGR, contiguous or not, all of the first
-    one's size; each is copied once, into the frame buffer, before the iterator is asked for
-    the next. The iterator runs on ``loop``; this reader's methods must not be called there,
-    as they wait for it. ``live``: whether items come at their own pace.
+    Items are uint8 arrays (height, width, 3) in BGR, contiguous or not, all of the first one's
+    size; each is copied once, into the frame buffer, before the iterator is asked for the next.
+    The iterator runs on ``loop``, in one copy of the context that the reader was made in; this
+    reader's methods must not be called there, as they wait for it. ``live``: whether items come
+    at their own pace.
     """
 
     def __init__(
@@ -42,8 +50,9 @@ class ArraysReader:
         fps: float | None = None,
     ) -> None:
         self.live = live
-        self._arrays = arrays
+        self._arrays: AsyncIterable[Any] | None = arrays
         self._iterator: AsyncIterator[Any] | None = None
+        self._context = contextvars.copy_context()
         self._clock = clock
         self._loop = loop
         self._fps = fps
@@ -56,7 +65,6 @@ class ArraysReader:
 
     def open(self) -> FrameFormat:
         """Wait for the first item, which fixes the size. SourceError when none comes."""
-        self._iterator = aiter(self._arrays)
         try:
             self._first = self._fetch()
         except SourceError:
@@ -71,7 +79,7 @@ class ArraysReader:
 
     def grab(self) -> int | None:
         """Wait for the next item; None at the end, SourceError when the iterator failed."""
-        if self._stop.is_set() or self._iterator is None:
+        if self._stop.is_set():
             return None
         self._array, self._first = self._first, None
         if self._array is None:
@@ -100,19 +108,21 @@ class ArraysReader:
     def close(self) -> None:
         """End the iterator (``aclose`` where it has one)."""
         iterator, self._iterator = self._iterator, None
+        self._arrays = None
         self._first = self._array = None
         end = getattr(iterator, "aclose", None)
         if end is None or not self._loop.is_running():
             return
-        future = asyncio.run_coroutine_threadsafe(_end(end), self._loop)
+        future = asyncio.run_coroutine_threadsafe(self._in_context(lambda: _end(end)), self._loop)
         try:
             future.result(_CLOSE_SECONDS)
         except Exception:  # the iterator's own trouble while ending is no trouble of ours
             future.cancel()
 
     def _fetch(self) -> Image | None:
-        assert self._iterator is not None
-        item = self._wait(_next(self._iterator))
+        item = self._wait(self._in_context(self._next))
+        if isinstance(item, _Exit):
+            raise item.error
         if item is _End or (item is None and self._stop.is_set()):
             return None
         where = f"arrays: item {self._count}"
@@ -125,6 +135,21 @@ class ArraysReader:
                 f"{where}: needed uint8 (height, width, 3), got {item.dtype} {item.shape}"
             )
         return item
+
+    async def _in_context(self, function: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        return await self._loop.create_task(function(), context=self._context)
+
+    async def _next(self) -> Any:
+        try:
+            if self._iterator is None:
+                if self._arrays is None:
+                    return _End
+                self._iterator = aiter(self._arrays)
+            return await anext(self._iterator)
+        except StopAsyncIteration:
+            return _End
+        except (KeyboardInterrupt, SystemExit) as error:
+            return _Exit(error)  # in a task it would end the loop now, and again for the reader
 
     def _wait(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         with self._lock:
@@ -139,19 +164,12 @@ class ArraysReader:
             if self._stop.is_set():
                 return None
             raise SourceError(f"arrays: item {self._count}: the iterator was cancelled") from None
-        except Exception as error:
+        except (Exception, GeneratorExit) as error:
             told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             raise SourceError(f"arrays: item {self._count}: {told}") from error
         finally:
             with self._lock:
                 self._waiting = None
-
-
-async def _next(iterator: AsyncIterator[Any]) -> Any:
-    try:
-        return await anext(iterator)
-    except StopAsyncIteration:
-        return _End
 
 
 async def _end(end: Any) -> None:

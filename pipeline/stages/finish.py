@@ -135,7 +135,7 @@ class Finish(Stage):
             return self._postprocess.process(outputs, mapping)
         except PipelineError:
             raise
-        except Exception as error:
+        except (Exception, GeneratorExit) as error:
             raise unexpected(self.kind, self.name, error) from error
 
     def _result(
