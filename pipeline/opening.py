@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Coroutine, Generator
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
@@ -21,13 +22,23 @@ class Opening(Generic[T]):
 
     def __init__(self, make: Callable[[], Coroutine[Any, Any, T]]) -> None:
         self._make = make
+        self._begun = False
         self._open: T | None = None
 
+    def __del__(self) -> None:
+        if not self._begun:
+            name = self._make.__qualname__.partition(".<locals>")[0]
+            warnings.warn(f"{name} was never awaited", RuntimeWarning, stacklevel=2)
+
+    def _begin(self) -> Coroutine[Any, Any, T]:
+        self._begun = True
+        return self._make()
+
     def __await__(self) -> Generator[Any, None, T]:
-        return self._make().__await__()
+        return self._begin().__await__()
 
     async def __aenter__(self) -> T:
-        self._open = await self._make()
+        self._open = await self._begin()
         return self._open
 
     async def __aexit__(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 import weakref
@@ -199,7 +200,8 @@ class _Acquire:
         trace: TracebackType | None,
     ) -> None:
         assert self._slot is not None
-        self._slot.release()
+        with contextlib.suppress(SlotStateError):  # the body released it
+            self._slot.release()
 
 
 _Routes = tuple[tuple["_native.Route", ...], tuple["_native.Route", ...]]
@@ -260,6 +262,7 @@ class Ring:
 
     async def acquire(self) -> Slot:
         """Wait for a free slot. ClosedError when the ring is or gets closed."""
+        self._check_loop()
         if self._closed:
             raise ClosedError("ring: closed")
         if not self._waiters and (handle := self._native.try_acquire()) is not None:
@@ -277,6 +280,13 @@ class Ring:
             if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
                 waiter.result().release()
             raise
+
+    def _belongs_to(self, executor: _native.Executor) -> bool:
+        return self._native.executor is executor
+
+    def _running(self, context: int) -> bool:
+        """True while a run is on or waits on this context."""
+        return self._native.running(context) > 0
 
     async def _reshape(self, shape: Sequence[int]) -> None:
         await call_in_thread("reshape", functools.partial(self._native.reshape, shape))
@@ -303,11 +313,16 @@ class Ring:
         inputs: Mapping[int, Array] | None,
         outputs: Mapping[int, Array] | None,
     ) -> asyncio.Future[RunReport]:
+        self._check_loop()
         targets = _arrays("outputs", outputs)
         routes = handle.submit(_arrays("inputs", inputs), targets)
         future: asyncio.Future[RunReport] = self._loop.create_future()
         self._runs[handle.index, handle.generation] = _Run(handle, future, routes, targets or {})
         return future
+
+    def _check_loop(self) -> None:
+        if asyncio.get_running_loop() is not self._loop:
+            raise RuntimeError(f"ring: it belongs to another event loop, {self._loop!r}")
 
     def _plan(self, handle: _native.Slot) -> PlannedRun:
         future: asyncio.Future[RunReport] = self._loop.create_future()

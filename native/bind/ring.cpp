@@ -144,6 +144,7 @@ void bind_ring(py::module_& module) {
              }),
              py::arg("executor").none(false), py::arg("depth"), py::arg("probe") = true)
         .def_property_readonly("depth", &Ring::depth)
+        .def_property_readonly("executor", &Ring::executor)
         .def("fileno", &Ring::fd)
         .def("try_acquire",
              [](const std::shared_ptr<Ring>& ring) -> std::optional<SlotHandle> {
@@ -170,6 +171,7 @@ void bind_ring(py::module_& module) {
                  }
                  return result;
              })
+        .def("running", &Ring::running, py::arg("context"))
         .def("close", &Ring::close, py::call_guard<GilReleased>());
 }
 

@@ -412,6 +412,13 @@ std::vector<SlotInfo> Ring::infos() const {
     return result;
 }
 
+std::size_t Ring::running(std::size_t context) const noexcept {
+    const std::lock_guard lock(mutex_);
+    return static_cast<std::size_t>(std::count_if(slots_.begin(), slots_.end(), [&](const auto& slot) {
+        return slot->context == context && slot->state == SlotState::submitted;
+    }));
+}
+
 void Ring::close() noexcept {
     std::vector<BlockRef> garbage;
     std::unique_lock lock(mutex_);

@@ -139,6 +139,8 @@ public:
 
     [[nodiscard]] SlotInfo info(SlotId id) const;
     [[nodiscard]] std::vector<SlotInfo> infos() const;
+    // Slots that are with the engine on this context.
+    [[nodiscard]] std::size_t running(std::size_t context) const noexcept;
     // From now on everything but release is refused. Blocks go back to their allocators, those of
     // slots that run or are viewed when that is over.
     void close() noexcept;

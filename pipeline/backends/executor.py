@@ -128,12 +128,12 @@ class Executor:
         if not 1 <= depth <= 1024:
             raise ConfigError(f"depth: {depth} is not between 1 and 1024")
 
-        def make() -> _native.Ring:
-            from pipeline import _native
+        from pipeline import _native
 
-            return _native.Ring(self._native, depth)
-
-        native = await call_in_thread("open-ring", make)
+        # Without `self`: the thread may keep what it was given a little longer than its caller.
+        native = await call_in_thread(
+            "open-ring", functools.partial(_native.Ring, self._native, depth)
+        )
         ring = Ring(native, len(self.inputs), len(self.outputs))
         self._rings = [other for other in self._rings if not other.closed]
         self._rings.append(ring)
@@ -151,8 +151,10 @@ class Executor:
         own blocks: memory from ``allocate`` is bound as it is where the engine can, any other
         is copied; the report says which. Survives cancellation: the slot returns when the
         engine lets go. RunError when the engine fails, BindingError before the run when an
-        array does not fit.
+        array does not fit, SlotStateError for a slot of another executor.
         """
+        if not slot._ring._belongs_to(self._native):
+            raise SlotStateError(f"slot {slot.index}: it is no slot of this executor")
         return await slot.submit(inputs, outputs)
 
     def allocate(
@@ -162,9 +164,10 @@ class Executor:
 
         It serves slots of the same ``context`` (``slot.context``) and goes back when the
         array and its slices are gone. Blocks while the context is in a run, so allocate before
-        the first one. AllocationError, BindingError for the index.
+        the first one, or by ``asyncio.to_thread``. AllocationError, BindingError for the index.
         """
         self._check_open()
+        self._check_wait("allocate", context)
         return self._native.allocate(direction, index, context)
 
     def import_dmabuf(
@@ -173,11 +176,13 @@ class Executor:
         """Input ``index`` in a dma-buf, such as a camera's, for ``run`` to bind without a copy.
 
         The picture lies ``offset`` bytes into it, with the strides of the input. The descriptor
-        stays the caller's and may be closed. It serves slots of the same ``context``.
+        stays the caller's and may be closed. It serves slots of the same ``context``, and blocks
+        as ``allocate`` does.
         ConfigError where the engine, or the way it binds, cannot; AllocationError when the
         buffer is too small.
         """
         self._check_open()
+        self._check_wait("import_dmabuf", context)
         return self._native.import_dmabuf(index, fd, offset, context)
 
     async def reshape(self, shape: Sequence[int]) -> None:
@@ -260,6 +265,20 @@ class Executor:
                 self._native.counters().live_blocks,
             )
         return ended
+
+    def _check_wait(self, what: str, context: int) -> None:
+        """Warn of what waits for a run on the event loop."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return
+        if any(ring._running(context) for ring in self._rings):
+            _log.warning(
+                "%s holds up the event loop until the runs of context %d end; call it before the "
+                "first run, or by asyncio.to_thread",
+                what,
+                context,
+            )
 
     def _check_open(self) -> None:
         if self._closing is not None:

@@ -354,6 +354,54 @@ async def test_a_slot_whose_memory_is_lent_to_a_run_is_not_handed_out() -> None:
             slot.release()
 
 
+async def test_a_slot_of_another_executor_does_not_run(executor: Executor) -> None:
+    async with opened() as other, other.ring(1) as ring, ring.slot() as slot:
+        with pytest.raises(SlotStateError, match="slot 0: it is no slot of this executor"):
+            await executor.run(slot)
+        await other.run(slot)
+
+
+async def test_a_slot_may_be_released_inside_its_block(ring: Ring, executor: Executor) -> None:
+    async with ring.slot() as slot:
+        slot.release()
+        again = await ring.acquire()
+    assert states(ring).count("filling") == 1
+    await executor.run(again)
+    again.release()
+
+
+async def test_what_is_opened_and_not_awaited_warns(executor: Executor) -> None:
+    with pytest.warns(RuntimeWarning, match=r"^Executor\.open was never awaited$"):
+        opened()
+    with pytest.warns(RuntimeWarning, match=r"^Executor\.ring was never awaited$"):
+        executor.ring(1)
+
+
+async def test_a_ring_belongs_to_its_loop(ring: Ring) -> None:
+    def elsewhere() -> None:
+        asyncio.run(ring.acquire())
+
+    with pytest.raises(RuntimeError, match="it belongs to another event loop"):
+        await asyncio.to_thread(elsewhere)
+    assert states(ring) == ["free"] * DEPTH
+
+
+async def test_waiting_for_memory_on_the_loop_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    async with opened(latency_ms=200) as executor, executor.ring(1) as ring, ring.slot() as slot:
+        run = slot.submit()
+        memory = await asyncio.to_thread(executor.allocate, "input", 0)
+        assert not caplog.messages
+        await run
+        executor.allocate("input", 0)
+        assert not caplog.messages
+        slot.release()
+        async with ring.slot() as again:
+            run = again.submit(inputs={0: memory})
+            executor.allocate("input", 0)
+            assert "allocate holds up the event loop until the runs of context 0" in caplog.text
+            await run
+
+
 async def test_two_rings_of_one_executor_do_not_mix(executor: Executor) -> None:
     async with executor.ring(2) as one, executor.ring(2) as other:
         here, there = await one.acquire(), await other.acquire()
