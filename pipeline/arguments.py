@@ -8,13 +8,17 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from typing import Literal, cast
+from itertools import pairwise
+from typing import Literal, NoReturn, cast
 
-__all__ = ["Arguments", "parse_arguments"]
+from pipeline.errors import ConfigError
+
+__all__ = ["Arguments", "parse_arguments", "wants_json"]
 
 Command = Literal["bench", "check", "devices", "run", "schema"]
 
 _COMMANDS = ("bench", "check", "devices", "schema")
+_FLAGS = ("-h", "--help", "--version", "--quiet", "--debug")
 _PROGRAM = "python -m pipeline"
 _ABOUT = """\
 Streams video through a model on a ring of buffers that the inference device owns.
@@ -62,12 +66,15 @@ class Arguments:
 
 
 def parse_arguments(argv: Sequence[str]) -> Arguments:
-    """Read the arguments; ends the process with 2 and a message when they are wrong."""
+    """Read the arguments; ends the process with 2 and a message when they are wrong.
+
+    Under ``--log json`` it raises ConfigError with the message instead. A command may stand
+    behind options, as in ``--debug check x.yaml``.
+    """
     words = list(argv)
-    # Flags may stand before a command, as in `--debug check x.yaml`.
-    first = next((i for i, word in enumerate(words) if word not in ("--debug", "--quiet")), None)
+    first = _first_positional(words)
     command = words.pop(first) if first is not None and words[first] in _COMMANDS else "run"
-    found = _parser(command).parse_args(words)
+    found = _parser(command, wants_json(words)).parse_args(words)
     return Arguments(
         command=cast(Command, command),
         config=getattr(found, "config", ""),
@@ -87,14 +94,40 @@ def parse_arguments(argv: Sequence[str]) -> Arguments:
     )
 
 
-def _parser(command: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def wants_json(words: Sequence[str]) -> bool:
+    """True if lines on standard error are to be JSON, as far as arguments can be read at all."""
+    return "--log=json" in words or ("--log", "json") in pairwise(words)
+
+
+def _first_positional(words: Sequence[str]) -> int | None:
+    """Index of the first word that is no option and no value of one."""
+    number = 0
+    while number < len(words):
+        word = words[number]
+        if not word.startswith("-") or word == "-":
+            return number
+        number += 1 if "=" in word or word in _FLAGS else 2
+    return None
+
+
+class _Parser(argparse.ArgumentParser):
+    raises = False
+
+    def error(self, message: str) -> NoReturn:
+        if self.raises:
+            raise ConfigError(message)
+        super().error(message)
+
+
+def _parser(command: str, raises: bool) -> argparse.ArgumentParser:
+    parser = _Parser(
         prog=_PROGRAM if command == "run" else f"{_PROGRAM} {command}",
         description=_ABOUT if command == "run" else _line_about(command),
         epilog=_EXAMPLES if command == "run" else None,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    parser.raises = raises
     if command in ("run", "bench", "check"):
         parser.add_argument("config", metavar="CONFIG.yaml", help="the configuration")
         parser.add_argument(
@@ -110,6 +143,9 @@ def _parser(command: str) -> argparse.ArgumentParser:
         parser.add_argument("--version", action="version", version=_version())
     if command == "bench":
         _add_bench_options(parser)
+    parser.add_argument(
+        "--log", choices=("text", "json"), default="text", help="form of the lines on stderr"
+    )
     parser.add_argument("--quiet", action="store_true", help="print errors only")
     parser.add_argument("--debug", action="store_true", help="log more, and errors with traceback")
     return parser
@@ -139,9 +175,6 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
         default="127.0.0.1",
         metavar="ADDRESS",
         help="address to answer at, instead of this machine's own (127.0.0.1)",
-    )
-    parser.add_argument(
-        "--log", choices=("text", "json"), default="text", help="form of log lines on stderr"
     )
 
 

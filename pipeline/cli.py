@@ -13,8 +13,8 @@ import traceback
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from pipeline.arguments import Arguments, parse_arguments
-from pipeline.errors import ClosedError, PipelineError, SinkError
+from pipeline.arguments import Arguments, parse_arguments, wants_json
+from pipeline.errors import ClosedError, ConfigError, PipelineError, SinkError
 from pipeline.locate import printable
 from pipeline.report import StatusLine, ensure_writable, summary, table, write_json
 from pipeline.signals import StopRequests
@@ -40,9 +40,14 @@ def main(argv: Sequence[str] | None = None, requests: StopRequests | None = None
     1 anything else. A part that hangs for good ends the process instead of returning.
     """
     _occupy_standard_descriptors()
-    arguments = parse_arguments(sys.argv[1:] if argv is None else argv)
+    words = sys.argv[1:] if argv is None else argv
     global _terminal
-    _terminal = Terminal(arguments.log)
+    _terminal = Terminal("json" if wants_json(words) else "text")
+    try:
+        arguments = parse_arguments(words)
+    except ConfigError as error:
+        _terminal.say(f"error: {error}")
+        return error.exit_code
     _terminal.show_log(quiet=arguments.quiet, debug=arguments.debug)
     try:
         with contextlib.nullcontext(requests) if requests else StopRequests() as heard:
@@ -140,6 +145,10 @@ def _run(arguments: Arguments, requests: StopRequests) -> int:
 
     if requests.count:
         return 0
+    from pipeline.plan import remarks
+
+    for remark in () if arguments.quiet else remarks(config):
+        _terminal.say(f"note: {remark}")
     pipeline = Pipeline(config, max_frames=arguments.frames)
     runner = asyncio.Runner(loop_factory=new_event_loop)
     failure: BaseException | None = None

@@ -15,7 +15,7 @@ from pipeline.sinks import STANDARD_OUTPUT
 from pipeline.sources import SourceSettings, kind_of
 from pipeline.sources.synthetic import synthetic_settings
 
-__all__ = ["describe"]
+__all__ = ["describe", "remarks"]
 
 _LATER = "as large as the model says when it is loaded"
 
@@ -27,8 +27,16 @@ def describe(config: Config) -> str:
     """
     rows = [*_source(config), *_model(config), *_buffers(config), *_sinks(config)]
     rows.append(("drain", f"at most {config.drain_seconds:g} s when stopped"))
+    rows += [("note", remark) for remark in remarks(config)]
     width = max(len(name) for name, _ in rows)
     return printable("\n".join(f"{name:<{width}}  {value}" for name, value in rows))
+
+
+def remarks(config: Config) -> Iterator[str]:
+    """Settings that are valid and probably not meant, each in one line with its place."""
+    for number, sink in enumerate(config.sinks):
+        if sink.kind == "video" and config.postprocess.kind == "raw":
+            yield (f"sinks.{number}: nothing is drawn, as postprocess.kind raw makes no detections")
 
 
 def _source(config: Config) -> Iterator[tuple[str, str]]:

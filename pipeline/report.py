@@ -6,12 +6,12 @@ import errno
 import json
 import math
 import os
-import shutil
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pipeline import screen
 from pipeline.errors import SinkError
 from pipeline.locate import printable
 
@@ -167,7 +167,7 @@ class StatusLine:
             self._timer.cancel()
             self._timer = None
             if self._terminal:
-                self._write("\r\x1b[K")
+                self._write(screen.bottom(""))
 
     def show(self) -> None:
         """Print the status once."""
@@ -176,8 +176,7 @@ class StatusLine:
             return
         line = status(stats)
         if self._terminal:
-            columns = shutil.get_terminal_size().columns
-            self._write(f"\r{line[: max(columns - 1, 1)]}\x1b[K")
+            self._write(screen.bottom(line))
         else:
             self._write(f"{line}\n")
 

@@ -13,6 +13,7 @@ from collections import deque
 from contextlib import suppress
 from typing import Literal
 
+from pipeline import screen
 from pipeline.locate import printable
 from pipeline.logs import JsonFormatter, KeyValueFormatter, RateLimit
 
@@ -39,10 +40,8 @@ class Stderr:
         self.json = False
 
     def isatty(self) -> bool:
-        """True on a terminal."""
-        with suppress(OSError, ValueError, AttributeError):  # stderr may be closed
-            return sys.stderr.isatty()
-        return False
+        """True on a terminal that can erase a line."""
+        return screen.is_screen(sys.stderr)
 
     def write(self, text: str) -> None:
         """Write soon, or leave it out."""
@@ -109,14 +108,15 @@ class Terminal:
 
     def show_log(self, *, quiet: bool, debug: bool) -> None:
         """Let the package's log come here: warnings, and what a service does; or more, or less."""
-        log = logging.getLogger("pipeline")
-        for handler in [handler for handler in log.handlers if isinstance(handler, _Handler)]:
-            log.removeHandler(handler)
         handler = _Handler()
         handler.setFormatter(JsonFormatter() if self.json else KeyValueFormatter(tracebacks=debug))
         handler.addFilter(RateLimit())
-        log.addHandler(handler)
-        log.propagate = False
+        log = logging.getLogger("pipeline")
+        logging.captureWarnings(True)
+        for shown in (log, logging.getLogger("asyncio"), logging.getLogger("py.warnings")):
+            shown.handlers = [other for other in shown.handlers if not isinstance(other, _Handler)]
+            shown.addHandler(handler)
+            shown.propagate = False
         usual = logging.ERROR if quiet else logging.WARNING
         log.setLevel(logging.DEBUG if debug else usual)
         # That a camera is back is no warning, but wanted by whoever read that it was lost; and
@@ -141,8 +141,7 @@ def _record(level: str, message: str, **fields: object) -> str:
 
 
 def _line(text: str) -> str:
-    start = "\r\x1b[K" if stderr.isatty() else ""
-    return f"{start}{text}\n"
+    return screen.line(text) if stderr.isatty() else f"{text}\n"
 
 
 def _in_loop() -> bool:

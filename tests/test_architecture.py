@@ -29,6 +29,7 @@ FLOORS = (
         "colour",
         "choice",
         "problems",
+        "screen",
         "closing",
         "failure",
         "overwriting",

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from typing import TextIO
 
+from pipeline import screen
 from pipeline.contracts import StreamInfo
 from pipeline.errors import SinkError
 from pipeline.results import Detection, RawOutput, Result
@@ -43,7 +44,9 @@ class ConsoleSink:
         line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)
         try:
             encoding = self._stream.encoding or "utf-8"
-            self._stream.write(line.encode(encoding, "replace").decode(encoding) + "\n")
+            line = line.encode(encoding, "replace").decode(encoding)
+            shown = screen.line(line) if screen.is_screen(self._stream) else f"{line}\n"
+            self._stream.write(shown)
             self._stream.flush()
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pipeline import screen
 from pipeline.contracts import StreamInfo
 from pipeline.errors import SinkError
 from pipeline.results import Detections, RawOutput, Result
@@ -60,7 +61,7 @@ class JsonlSink:
     def __init__(self, settings: JsonlSettings) -> None:
         self._path = settings.path
         self._digest = settings.digest
-        self._opened = False
+        self._opened = self._on_screen = False
         self._file = -1
         self._removal = Removal(-1)
 
@@ -71,6 +72,7 @@ class JsonlSink:
         """
         if self._path == STANDARD_OUTPUT:
             self._file = _standard_output()
+            self._on_screen = screen.is_screen(sys.stdout)
             self._opened = True
             return
         make_parent("jsonl", self._path)
@@ -103,12 +105,9 @@ class JsonlSink:
             os.close(self._file)
             self._file = -1
             raise SinkError(f"jsonl: {self._path}: was removed")
-        line = (
-            json.dumps(
-                record(result, self._digest), allow_nan=False, separators=(",", ":")
-            ).encode()
-            + b"\n"
-        )
+        told = record(result, self._digest)
+        text = json.dumps(told, allow_nan=False, separators=(",", ":"))
+        line = (screen.line(text) if self._on_screen else f"{text}\n").encode()
         rest = memoryview(line)
         try:
             while rest:
