@@ -183,7 +183,7 @@ def simulated(
 ) -> Engine: ...
 def openvino(
     library: str,
-    model: str,
+    model: str | bytes,
     device: str,
     *,
     contexts: int = 1,
@@ -197,7 +197,7 @@ def openvino(
 def openvino_devices(library: str) -> tuple[str, list[tuple[str, str]]]: ...
 def rknn(
     library: str,
-    model: str,
+    model: str | bytes,
     *,
     contexts: int | None = None,
     cores: Sequence[int] = (),
@@ -213,7 +213,7 @@ def rknn(
 def rknn_check_library(library: str) -> None: ...
 def mindspore_lite(
     library: str,
-    model: str,
+    model: str | bytes,
     device: str,
     *,
     contexts: int = 1,
@@ -235,7 +235,7 @@ def mindspore_lite(
 def mindspore_lite_devices(library: str) -> tuple[str, list[tuple[str, str]]]: ...
 def nnrt(
     library: str,
-    model: str,
+    model: str | bytes,
     device: str,
     *,
     contexts: int = 1,

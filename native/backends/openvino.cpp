@@ -49,6 +49,12 @@ std::vector<std::string> named_devices(const std::string& device) {
     return names;
 }
 
+// A property of the compiled model as text; empty where it has none.
+std::string property(const Api& api, const ov_compiled_model_t* model, const char* name) {
+    char* text = nullptr;
+    return api.ov_compiled_model_get_property(model, name, &text) == OK ? api.take(text) : "";
+}
+
 void check_device(const Api& api, const ov_core_t* core, const std::string& device) {
     // Listing loads the plugin of every kind of device, which costs memory and time.
     char* text = nullptr;
@@ -75,9 +81,8 @@ std::string describe_device(const Api& api, const ov_core_t* core, const ov_comp
                             const std::string& device) {
     const auto named = named_devices(device);
     if (named.size() == 1 && named[0] == device) return full_name(api, core, device);
-    char* text = nullptr;
-    if (api.ov_compiled_model_get_property(model, "EXECUTION_DEVICES", &text) != OK) return device;
-    const std::string used = api.take(text);
+    const std::string used = property(api, model, "EXECUTION_DEVICES");
+    if (used.empty()) return device;
     const auto available = available_devices(api, core);
     const bool plain = std::ranges::find(available, used) != available.end();
     return device + " on " + used + (plain ? " (" + full_name(api, core, used) + ")" : "");
@@ -147,6 +152,8 @@ std::unique_ptr<const Session> load(const OpenVinoOptions& options) {
         if (source.image_inputs.at(i)) session->inputs[i].layout = "NHWC";
     }
     session->device = describe_device(api, session->core.get(), session->model.get(), options.device);
+    session->precision = property(api, session->model.get(), "INFERENCE_PRECISION_HINT");
+    session->runs_on_cpu = property(api, session->model.get(), "EXECUTION_DEVICES") == "CPU";
     // The CPU has no remote context and answers with an error.
     ov_remote_context_t* context = nullptr;
     if (api.ov_compiled_model_get_context(session->model.get(), &context) == OK)
@@ -165,6 +172,10 @@ public:
     [[nodiscard]] const std::vector<TensorSpec>& inputs() const noexcept override { return session_->inputs; }
     [[nodiscard]] const std::vector<TensorSpec>& outputs() const noexcept override {
         return session_->outputs;
+    }
+    [[nodiscard]] std::vector<std::pair<std::string, std::string>> notes() const override {
+        if (session_->precision.empty()) return {};
+        return {{"precision", session_->precision}};
     }
     [[nodiscard]] std::unique_ptr<EngineContext> open_context(std::size_t /*index*/) override {
         return openvino::open_context(*session_);
@@ -193,6 +204,11 @@ OpenVinoDevices list_openvino_devices(const std::string& library) {
     api.ov_version_free(&version);
     for (auto& device : openvino::available_devices(api, session.core.get())) {
         std::string name = openvino::full_name(api, session.core.get(), device);
+        char* precision = nullptr;
+        if (api.ov_core_get_property(session.core.get(), device.c_str(), "INFERENCE_PRECISION_HINT",
+                                     &precision) == OK) {
+            name += ", computes in " + api.take(precision);
+        }
         result.devices.emplace_back(std::move(device), std::move(name));
     }
     return result;

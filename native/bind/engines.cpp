@@ -84,7 +84,7 @@ void bind_openvino(py::module_& module) {
                 const EngineCall call;
                 found = list_openvino_devices(library);
             }
-            return std::pair(found.version, found.devices);
+            return to_devices(found.version, found.devices);
         },
         py::arg("library"));
 }
@@ -141,13 +141,13 @@ void bind_rknn(py::module_& module) {
 
 void bind_engines(py::module_& module) {
     py::class_<Engine, std::shared_ptr<Engine>>(module, "Engine", "A loaded model on one device.")
-        .def_property_readonly("name", [](const Engine& engine) { return std::string(engine.name()); })
-        .def_property_readonly("device", &Engine::device)
+        .def_property_readonly("name", [](const Engine& engine) { return to_text(engine.name()); })
+        .def_property_readonly("device", [](const Engine& engine) { return to_text(engine.device()); })
         .def_property_readonly("contexts", &Engine::context_count)
         .def_property_readonly("rebinds", &Engine::rebinds)
         .def_property_readonly("notes", [](const Engine& engine) {
             py::dict notes;
-            for (const auto& [name, text] : engine.notes()) notes[py::str(name)] = text;
+            for (const auto& [name, text] : engine.notes()) notes[to_text(name)] = to_text(text);
             return notes;
         });
     bind_simulated(module);

@@ -1,5 +1,7 @@
 // The one place where errors of the core become Python exceptions.
 #include <exception>
+#include <string>
+#include <string_view>
 
 #include "bind/bind.hpp"
 
@@ -34,16 +36,44 @@ const char* class_name(Errc code) {
 
 py::object python_class(Errc code) { return py::module_::import("pipeline.errors").attr(class_name(code)); }
 
+// As one line that does nothing to a terminal.
+py::str to_line(std::string_view text) {
+    constexpr std::string_view digits = "0123456789abcdef";
+    std::string line;
+    for (const char each : text) {
+        const auto byte = static_cast<unsigned char>(each);
+        if (byte >= 0x20 && byte != 0x7F) {
+            line += each;
+        } else {
+            line += {'\\', 'x', digits[byte >> 4], digits[byte & 15]};
+        }
+    }
+    return to_text(line);
+}
+
 }  // namespace
 
-py::object to_python(const Error& error) { return python_class(error.code())(error.what()); }
+py::str to_text(std::string_view text) {
+    auto* const decoded = PyUnicode_DecodeUTF8(text.data(), static_cast<py::ssize_t>(text.size()), "replace");
+    if (decoded == nullptr) throw py::error_already_set();
+    return py::reinterpret_steal<py::str>(decoded);
+}
+
+py::tuple to_devices(std::string_view version,
+                     const std::vector<std::pair<std::string, std::string>>& devices) {
+    py::list list;
+    for (const auto& [id, name] : devices) list.append(py::make_tuple(to_text(id), to_text(name)));
+    return py::make_tuple(to_text(version), list);
+}
+
+py::object to_python(const Error& error) { return python_class(error.code())(to_line(error.what())); }
 
 void bind_errors() {
     py::register_local_exception_translator([](std::exception_ptr raised) {
         try {
             if (raised) std::rethrow_exception(raised);
         } catch (const Error& error) {
-            py::set_error(python_class(error.code()), error.what());
+            PyErr_SetObject(python_class(error.code()).ptr(), to_line(error.what()).ptr());
         }
     });
 }

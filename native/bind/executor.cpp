@@ -85,8 +85,12 @@ void bind_executor(py::module_& module) {
             "route",
             [](const Executor& executor, const std::string& direction_text, std::size_t index) {
                 const Direction direction = parse_direction(direction_text);
-                const GilReleased release;
-                return executor.route(direction, index);
+                std::string route;
+                {
+                    const GilReleased release;
+                    route = executor.route(direction, index);
+                }
+                return to_text(route);
             },
             py::arg("direction"), py::arg("index"))
         .def("allocate", &allocate, py::arg("direction"), py::arg("index"), py::arg("context") = 0)

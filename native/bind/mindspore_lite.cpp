@@ -51,7 +51,7 @@ void bind_mindspore_lite(py::module_& module) {
                 const EngineCall call;
                 found = list_mindspore_lite_devices(library);
             }
-            return std::pair(found.family, found.devices);
+            return to_devices(found.family, found.devices);
         },
         py::arg("library"));
 }

@@ -51,7 +51,7 @@ void bind_nnrt(py::module_& module) {
                 const EngineCall call;
                 found = list_nnrt_devices(library);
             }
-            return std::pair(found.version, found.devices);
+            return to_devices(found.version, found.devices);
         },
         py::arg("library"));
 }

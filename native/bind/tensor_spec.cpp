@@ -20,9 +20,9 @@ DType from_numpy(const py::object& like) {
 
 py::tuple to_tuple(const std::vector<std::int64_t>& values) { return py::tuple(py::cast(values)); }
 
-std::string describe(const TensorSpec& spec) {
-    return "TensorSpec('" + spec.name + "', " + std::string(dtype_name(spec.dtype)) + ", " +
-           py::repr(to_tuple(spec.shape)).cast<std::string>() + ", '" + spec.layout + "')";
+py::str describe(const TensorSpec& spec) {
+    return to_text("TensorSpec('" + spec.name + "', " + std::string(dtype_name(spec.dtype)) + ", " +
+                   py::repr(to_tuple(spec.shape)).cast<std::string>() + ", '" + spec.layout + "')");
 }
 
 }  // namespace
@@ -61,10 +61,10 @@ void bind_tensor_spec(py::module_& module) {
              py::arg("name"), py::arg("dtype"), py::arg("shape"), py::arg("layout") = "",
              py::arg("row_stride") = 0, py::arg("quantization") = py::none(),
              py::arg("strides") = std::vector<std::int64_t>{})
-        .def_readonly("name", &TensorSpec::name)
+        .def_property_readonly("name", [](const TensorSpec& spec) { return to_text(spec.name); })
         .def_property_readonly("dtype", [](const TensorSpec& spec) { return to_numpy(spec.dtype); })
         .def_property_readonly("shape", [](const TensorSpec& spec) { return to_tuple(spec.shape); })
-        .def_readonly("layout", &TensorSpec::layout)
+        .def_property_readonly("layout", [](const TensorSpec& spec) { return to_text(spec.layout); })
         .def_readonly("row_stride", &TensorSpec::row_stride)
         .def_property_readonly("strides", [](const TensorSpec& spec) { return to_tuple(spec.strides()); })
         .def_property_readonly("nbytes", &TensorSpec::byte_size)

@@ -90,11 +90,16 @@ class Executor:
 
         limit = settings.open_timeout_s
         try:
-            return cls(*await asyncio.wait_for(call_in_thread("open-executor", load), limit))
+            opened = await asyncio.wait_for(call_in_thread("open-executor", load), limit)
         except TimeoutError:
             raise DeviceError(
                 f"engine {settings.engine} did not open the model within {limit:g} s"
             ) from None
+        executor = cls(*opened)
+        precision = executor.notes().get("precision")
+        in_precision = "" if precision is None else f" in {precision}"
+        _log.info("%s on %s%s", executor.engine, executor.device, in_precision)
+        return executor
 
     @property
     def inputs(self) -> Sequence[_native.TensorSpec]:

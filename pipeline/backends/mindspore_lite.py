@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -114,7 +115,7 @@ def open_engine(settings: ModelSettings, image: ImageInput | None) -> _native.En
     folded = image if image is not None else ImageInput()
     return _native.mindspore_lite(
         find_library(settings.library),
-        settings.path,
+        os.fsencode(settings.path),
         settings.device,
         contexts=settings.context_count(),
         input_shape=settings.input_shape,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -128,7 +129,7 @@ def open_engine(settings: ModelSettings, image: ImageInput | None) -> _native.En
     folded = image if image is not None else ImageInput()
     return _native.nnrt(
         find_library(settings.library),
-        settings.path or "",
+        os.fsencode(settings.path or ""),
         settings.device,
         contexts=settings.context_count(),
         input_shape=settings.input_shape,

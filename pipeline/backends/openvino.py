@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -140,7 +141,7 @@ def open_engine(settings: ModelSettings, image: ImageInput | None) -> _native.En
     folded = image if image is not None else ImageInput()
     return _native.openvino(
         find_library(settings.library),
-        settings.path,
+        os.fsencode(settings.path),
         settings.device,
         contexts=settings.context_count(),
         input_shape=settings.input_shape,

@@ -126,7 +126,7 @@ def open_engine(settings: ModelSettings, image: ImageInput | None) -> _native.En
     options: RKNNOptions = validated_options("rknn", settings.options)
     return _native.rknn(
         find_library(settings.library),
-        settings.path,
+        os.fsencode(settings.path),
         contexts=None if settings.contexts == "auto" else settings.contexts,
         cores=options.cores,
         mode=options.mode,

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, WrapValidator
 
 __all__ = ["ModelSettings"]
 
+
+def _as_file_name(value: object, check: Callable[[object], str]) -> str:
+    """``value`` as it is, where pydantic would refuse a name that is no UTF-8."""
+    return value if isinstance(value, str) and value else check(value)
+
+
+_FileName = Annotated[str, WrapValidator(_as_file_name)]
 _Contexts = Annotated[int, Field(ge=1, le=64)]
 _Dimension = Annotated[int, Field(ge=1, le=2**31 - 1)]
 
@@ -17,7 +25,7 @@ class ModelSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    path: str | None = Field(
+    path: _FileName | None = Field(
         default=None,
         min_length=1,
         description="Model file, or package://PACKAGE/path for a file inside an installed "

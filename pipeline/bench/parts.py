@@ -68,8 +68,10 @@ async def _measured(
         infer = [await alone.infer(count) for count in contexts]
         postprocess = await alone.postprocess()
         executor = parts.engine.executor
+        precision = executor.notes().get("precision")
+        device = executor.device if precision is None else f"{executor.device} in {precision}"
         return EngineFigures(
-            executor.engine, executor.device, alone.batch, preprocess, tuple(infer), postprocess
+            executor.engine, device, alone.batch, preprocess, tuple(infer), postprocess
         )
     except BaseException as error:
         traceback.clear_frames(error.__traceback__)  # which hold arrays over the memory

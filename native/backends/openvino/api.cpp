@@ -41,7 +41,11 @@ std::string Api::reason(ov_status_e status) const {
         line += part;
     }
     if (line.empty()) line = ov_get_error_info(status);
-    if (line.size() > longest) line = line.substr(0, longest) + "...";
+    if (line.size() > longest) {
+        std::size_t end = longest;
+        while (end > 0 && (line[end] & 0xC0) == 0x80) --end;  // within a character
+        line = line.substr(0, end) + "...";
+    }
     return line;
 }
 

@@ -27,6 +27,8 @@ struct Session {
     std::vector<TensorSpec> inputs;
     std::vector<TensorSpec> outputs;
     std::string device;
+    std::string precision;  // that floating-point is computed in; empty: not told
+    bool runs_on_cpu = false;
 };
 
 // `session` must outlive it.

@@ -4,9 +4,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <istream>
 #include <iterator>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <system_error>
@@ -82,27 +86,59 @@ std::vector<Port> model_ports(const Api& api, const ov_model_t* model, Direction
     return ports;
 }
 
+std::optional<std::uint64_t> read_varint(std::istream& file) {
+    std::uint64_t value = 0;
+    for (unsigned shift = 0; shift < 64; shift += 7) {
+        const int byte = file.get();
+        if (byte < 0) return std::nullopt;
+        value |= static_cast<std::uint64_t>(byte & 0x7F) << shift;
+        if (byte < 0x80) return value;
+    }
+    return std::nullopt;
+}
+
+// Whether all fields of an ONNX ModelProto are there, its graph among them, up to the file's end.
+bool is_whole_onnx(std::istream& file, std::uint64_t bytes) {
+    constexpr std::array<std::uint64_t, 2> numbers = {1, 5};  // versions; all others have a length
+    constexpr std::array<std::uint64_t, 9> blobs = {2, 3, 4, 6, 7, 8, 14, 20, 25};
+    bool graph = false;
+    file.clear();
+    file.seekg(0);
+    while (static_cast<std::uint64_t>(file.tellg()) < bytes) {
+        const auto tag = read_varint(file);
+        const auto value = read_varint(file);
+        if (!tag || !value) return false;
+        const auto field = *tag >> 3, wire = *tag & 7;
+        if (wire == 0 && std::ranges::find(numbers, field) != numbers.end()) continue;
+        if (wire != 2 || std::ranges::find(blobs, field) == blobs.end()) return false;
+        if (*value > bytes - static_cast<std::uint64_t>(file.tellg())) return false;
+        file.seekg(static_cast<std::streamoff>(*value), std::ios::cur);
+        graph = graph || (field == 7 && *value > 0);
+    }
+    return graph;
+}
+
 // What a file is not, by its ending and first bytes. OpenVINO would find out, too, but only after
 // other frontends printed what they think of it on the user's terminal.
 void refuse_other_formats(const std::string& path) {
-    std::array<char, 64> bytes{};
+    std::array<char, 4096> bytes{};
     std::ifstream file(path, std::ios::binary);
     if (!file) throw Error(Errc::model, path + ": cannot be opened for reading");
     file.read(bytes.data(), bytes.size());
     const std::string_view head(bytes.data(), static_cast<std::size_t>(file.gcount()));
-    const std::string ending = std::filesystem::path(path).extension().string();
+    std::string ending = std::filesystem::path(path).extension().string();
+    std::ranges::transform(ending, ending.begin(), [](unsigned char c) { return std::tolower(c); });
     const auto refuse = [&](const std::string& what) {
         throw Error(Errc::model, path + ": not " + what + (head.empty() ? ", the file is empty" : ""));
     };
-    // The tags of ModelProto's fields; the version, a small number, is always among the first.
-    constexpr std::string_view tags = "\x08\x12\x1A\x22\x28\x32\x3A\x42";
-    const auto control = [](char c) { return static_cast<unsigned char>(c) < 9; };
-    if (ending == ".onnx" && (head.empty() || tags.find(head[0]) == std::string_view::npos ||
-                              std::ranges::none_of(head, control))) {
-        refuse("an ONNX model");
+    std::error_code error;
+    const bool other = ending == ".tflite" || ending == ".xml" || ending == ".pb" || ending == ".pdmodel";
+    if (!other && !is_whole_onnx(file, std::filesystem::file_size(path, error))) {
+        refuse(head.empty() ? "an ONNX model" : "an ONNX model, or not all of one");
     }
     if (ending == ".tflite" && (head.size() < 8 || head.substr(4, 4) != "TFL3")) refuse("a TFLite model");
-    if (ending == ".xml" && head.find('<') == std::string_view::npos) refuse("an OpenVINO IR (XML)");
+    if (ending == ".xml" && (head.find("<net") == head.npos || head.find("version=\"1") == head.npos))
+        refuse("an OpenVINO IR (XML)");
 }
 
 Owned<ov_model_t> read_file(const Api& api, const ov_core_t* core, const std::string& path) {
