@@ -172,7 +172,7 @@ def _take_texts(
             place = problems.place_of(details, data)
             text = document.texts.get((*above, *place))
             wanted = details["type"] == "string_type" or (
-                details["type"] == "uri" and isinstance(details["input"], dict)
+                details["type"] == "uri" and isinstance(details["input"], (dict, list))
             )
             if wanted and text is not None:
                 _put(data, place, text)
@@ -341,7 +341,11 @@ def _is_path(uri: str) -> bool:
     """Whether a source is in the file system, and no device, which is looked at when opened."""
     if uri.startswith((locate.PACKAGE_SCHEME, "file://")):
         return True
-    return not (locate.is_url(uri) or uri.startswith(("synthetic:", "gstreamer:", "/dev/")))
+    return not (
+        locate.is_url(uri)
+        or uri.startswith(("synthetic:", "gstreamer:", "pipe:", "/dev/"))
+        or uri == "-"
+    )
 
 
 def _look_at(path: str, is_source: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import stat
 from collections.abc import AsyncIterable
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
@@ -12,7 +13,7 @@ from urllib.parse import urlsplit
 from pipeline.contracts import Reader
 from pipeline.errors import ConfigError, SourceError, optional
 from pipeline.locate import is_url, redact
-from pipeline.sources.settings import SourceSettings
+from pipeline.sources.settings import STANDARD_INPUT, SourceSettings
 
 if TYPE_CHECKING:
     from av.container import InputContainer
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SourceSettings", "kind_of", "make_reader", "overflow_of", "queue_of"]
 
-Kind = Literal["camera", "file", "gstreamer", "images", "stream", "synthetic"]
+Kind = Literal["camera", "file", "gstreamer", "images", "pipe", "stream", "synthetic"]
 Overflow = Literal["block", "latest", "drop_newest"]
 
 
@@ -36,6 +37,8 @@ def kind_of(settings: SourceSettings) -> Kind:
         return "gstreamer"
     if is_url(uri):
         return "stream"
+    if uri in STANDARD_INPUT or _is_fifo(uri):
+        return "pipe"
     return "images" if os.path.isdir(uri) else "file"
 
 
@@ -97,6 +100,25 @@ def _file(settings: SourceSettings, clock: Clock) -> Reader:
     from pipeline.sources.file import FileReader
 
     return FileReader(settings, clock)
+
+
+def _is_fifo(path: str) -> bool:
+    try:
+        return stat.S_ISFIFO(os.stat(path).st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+def _pipe(settings: SourceSettings, clock: Clock) -> Reader:
+    if settings.loop:
+        raise ConfigError("source.loop: what a pipe brings cannot be read again")
+    if settings.format is not None and not (settings.width and settings.height):
+        raise ConfigError("source.format: raw frames need width and height")
+    with optional("av", "streams", SourceError):
+        from pipeline.sources.pipes import Pipe
+    from pipeline.sources.file import FileReader
+
+    return FileReader(settings, clock, pipe=Pipe(settings))
 
 
 def _gstreamer(settings: SourceSettings, clock: Clock) -> Reader:
@@ -203,6 +225,7 @@ _READERS = {
     "file": _file,
     "gstreamer": _gstreamer,
     "images": _images,
+    "pipe": _pipe,
     "stream": _stream,
     "synthetic": _synthetic,
 }

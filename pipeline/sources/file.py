@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from pipeline.sources.capture import Capture
     from pipeline.sources.movie import Movie
+    from pipeline.sources.pipes import Pipe
 
 __all__ = ["FileReader"]
 
@@ -42,7 +43,7 @@ class FileReader(CaptureReader["Capture | Movie"]):
     delivers what can be decoded, then raises SourceError: it does when its structure says
     that bytes are missing at the end and frames are missing too, and when the decoder refused
     more than a tenth of the frames. Fewer are logged. ``connect`` opens what is no regular
-    file, but has an end.
+    file, but has an end, and so does ``pipe``.
     """
 
     live = False
@@ -52,6 +53,7 @@ class FileReader(CaptureReader["Capture | Movie"]):
         settings: SourceSettings,
         clock: Clock,
         connect: Callable[[], InputContainer] | None = None,
+        pipe: Pipe | None = None,
     ) -> None:
         self._path = str(settings.uri)
         super().__init__(redact(self._path))
@@ -60,7 +62,8 @@ class FileReader(CaptureReader["Capture | Movie"]):
         self._realtime = settings.realtime
         self._fps = settings.fps
         self._settings = settings
-        self._connect = connect
+        self._connect = connect if pipe is None else pipe.connect
+        self._pipe = pipe
         self._pace: Pace | None = None
         self._container = Container()
         self._declared = 0
@@ -105,10 +108,18 @@ class FileReader(CaptureReader["Capture | Movie"]):
             capture = self._capture = self._open_capture()
         return None
 
+    def interrupt(self) -> None:
+        """Make ``grab`` return None from now on; with a pipe also one that waits."""
+        super().interrupt()
+        if self._pipe is not None:
+            self._pipe.interrupt()
+
     def close(self) -> None:
         """Close the file."""
         self._before = self.damaged
         super().close()
+        if self._pipe is not None:
+            self._pipe.close()
 
     @property
     def damaged(self) -> int:

@@ -17,7 +17,7 @@ from pipeline.sources.pictures import PictureWriter, declared_format, format_of
 from pipeline.sources.settings import MAX_PIXELS, OnDamage
 
 if TYPE_CHECKING:
-    from av import Packet, VideoFrame, VideoStream
+    from av import Packet, VideoCodecContext, VideoFrame, VideoStream
     from av.container import InputContainer
 
 __all__ = ["Movie", "discard_others", "video_of"]
@@ -29,13 +29,15 @@ _MOST_BAD_READS = 16
 
 
 def video_of(container: InputContainer) -> VideoStream | None:
-    """The best stream of pictures that play; the cover of a sound file is none."""
+    """The best stream of pictures that play and whose coding is known; a sound's cover is none."""
     found = container.streams.best("video")
-    if found is None or found.disposition & Disposition.attached_pic:
-        cover = Disposition.attached_pic
-        moving = [each for each in container.streams.video if not each.disposition & cover]
-        return moving[0] if moving else None
-    return cast("VideoStream", found)
+    streams = [found, *container.streams.video] if found is not None else []
+    for stream in cast("list[VideoStream]", streams):
+        # Without a decoder there is no context, whatever its annotation says.
+        known = cast("VideoCodecContext | None", stream.codec_context) is not None
+        if known and not stream.disposition & Disposition.attached_pic:
+            return stream
+    return None
 
 
 def discard_others(container: InputContainer, stream: VideoStream) -> None:
@@ -89,7 +91,7 @@ class Movie:
             raise SourceError(f"{self._where}: a text file, not a video")
         stream = video_of(container)
         if stream is None:
-            raise SourceError(f"{self._where}: there is no video in it")
+            raise SourceError(f"{self._where}: there is no video in it that can be decoded")
         context = stream.codec_context
         if context.width and context.height:
             try:

@@ -49,7 +49,7 @@ _LENIENT: dict[str, Any] = (
 )
 
 
-def open_container(url: str, **options: Any) -> InputContainer:
+def open_container(url: Any, **options: Any) -> InputContainer:
     """Open a file or a stream for reading, with the keywords of ``av.open``."""
     container: InputContainer = av.open(url, **options, **_LENIENT)
     return container

@@ -10,8 +10,9 @@ from pydantic_core import PydanticCustomError
 
 from pipeline.locate import redact_uri
 
-__all__ = ["MAX_PIXELS", "OnDamage", "ReconnectSettings", "SourceSettings"]
+__all__ = ["MAX_PIXELS", "STANDARD_INPUT", "OnDamage", "ReconnectSettings", "SourceSettings"]
 
+STANDARD_INPUT = ("-", "pipe:", "pipe:0", "/dev/stdin", "/dev/fd/0")
 MAX_PIXELS = 64_000_000
 OnDamage = Literal["count", "drop", "fail"]
 
@@ -62,6 +63,7 @@ class SourceSettings(BaseModel):
 
     uri: Annotated[str | int, BeforeValidator(_check_uri)] = Field(
         description="A video file, a folder of images, a URL (rtsp://, http://, https://), a "
+        "FIFO, - for standard input, a "
         "camera index, /dev/video*, package://PACKAGE/path for a file inside an installed "
         'package, "synthetic:" (also "synthetic:?width=640&height=480&fps=30&frames=100"), '
         'or "gstreamer: ELEMENT ! ..." where OpenCV has GStreamer. '
@@ -95,10 +97,16 @@ class SourceSettings(BaseModel):
         "so that no part waits for another one's hiccups, and else 1, as frames age.",
     )
     width: int | None = Field(
-        default=None, ge=1, le=16384, description="Width in pixels asked of a camera or synthetic."
+        default=None,
+        ge=1,
+        le=16384,
+        description="Width in pixels asked of a camera or synthetic, or of raw frames.",
     )
     height: int | None = Field(
-        default=None, ge=1, le=16384, description="Height in pixels asked of a camera or synthetic."
+        default=None,
+        ge=1,
+        le=16384,
+        description="Height in pixels asked of a camera or synthetic, or of raw frames.",
     )
     max_pixels: int = Field(
         default=MAX_PIXELS,
@@ -125,6 +133,11 @@ class SourceSettings(BaseModel):
         min_length=4,
         max_length=4,
         description="Pixel format asked of a camera, for example MJPG or YUYV.",
+    )
+    format: Literal["bgr24", "rgb24", "gray", "yuv420p", "nv12"] | None = Field(
+        default=None,
+        description="A pipe brings raw frames of this pixel format, of width x height, instead of "
+        "a container.",
     )
     pixels: Literal["auto", "bgr"] = Field(
         default="auto",

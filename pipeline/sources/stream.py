@@ -203,9 +203,7 @@ class StreamReader:
             self._container = reached
         self._stream = video_of(self._container)
         if self._stream is None:
-            return "there is no video in it"
-        if getattr(self._stream, "codec_context", None) is None:
-            return "FFmpeg has no decoder for its video"
+            return "there is no video in it that can be decoded"
         discard_others(self._container, self._stream)
         return None
 
