@@ -46,7 +46,7 @@ from pipeline.stages.engine import EngineRoom, EngineSettings
 from pipeline.stages.finish import Finish
 from pipeline.stages.outlet import Outlet
 from pipeline.stages.placing import Feed, InFlight
-from pipeline.stats import Recorder
+from pipeline.stats import CameraRecorder, Kind, Recorder
 from pipeline.worker import call_in_thread
 
 __all__ = ["Assembly", "image_input", "located", "ring_that_fits"]
@@ -94,7 +94,7 @@ class Assembly:
         settings = EngineSettings(
             model.run_timeout_s, model.max_failures, Backoff(attempts=model.reopen_attempts)
         )
-        self.engine = EngineRoom(self._open_engine, settings, self._saying("engine"))
+        self.engine = EngineRoom(self._open_engine, settings, self._saying("engine", "engine"))
         self.dispatch = Dispatch(
             self._feeds,
             self._selector,
@@ -119,7 +119,8 @@ class Assembly:
         name, recorder = camera.name, self.recorder.camera(camera.name)
         if self.graph.needs_images:
             source = source.model_copy(update={"pixels": "bgr"})
-        channel: Channel[Frame] = Channel(camera.queue, camera.overflow, self._drop_frame)
+        drop = functools.partial(_drop_frame, recorder)
+        channel: Channel[Frame] = Channel(camera.queue, camera.overflow, drop)
         limits = (self.max_frames, source.frames if arrays is None else None)
         reconnect = source.reconnect
         settings = CaptureSettings(
@@ -145,7 +146,7 @@ class Assembly:
             live=camera.paced,
         )
         found_end = functools.partial(self._lose_nothing, channel, source)
-        say = self._saying(name)
+        say = self._saying("camera", name)
         capture = Capture(make, channel, settings, self.clock, recorder, say, found_end)
         age = None if source.max_age_ms is None else round(source.max_age_ms * 1e6)
         own = self.config.preprocess_of(source)
@@ -168,12 +169,14 @@ class Assembly:
         return self._feeds[camera].preprocess
 
     def forget_camera(self, name: str, capture: Capture) -> None:
-        """Drop what waits of a camera that ended, and its parts, unless that was done already."""
+        """Drop what waits of a camera that was removed, and all that is known of it, once."""
         if self.captures.get(name) is not capture:
             return
         self._selector.remove(name)
         self._channels.pop(name).clear()
         self.captures.pop(name)
+        self._feeds.pop(name)
+        self.recorder.forget(name)
 
     def end_of_cameras(self) -> None:
         """No camera will be added any more: end with the last one."""
@@ -253,10 +256,10 @@ class Assembly:
 
     def _lost(self, receiver: str) -> None:
         """Count a result that a receiver did not get, and say so if that is news."""
-        before = self.recorder.lost_s.get(receiver, -_NEWS_SECONDS)
+        known = receiver == "program" or self.recorder.state("sink", receiver) == "failed"
+        news = not self.recorder.lost_within(receiver, _NEWS_SECONDS)
         self.recorder.lost(receiver)
-        known = receiver == "program" or self.recorder.states.get(receiver) == "failed"
-        if not known and self.recorder.lost_s[receiver] - before >= _NEWS_SECONDS:
+        if news and not known:
             extra = {"source": receiver}
             _log.warning("%s: too slow, results are left out", receiver, extra=extra)
 
@@ -272,7 +275,7 @@ class Assembly:
                     channel,
                     functools.partial(self._lost, sink.name),
                     on_error=settings.on_error,
-                    say=self._saying(sink.name),
+                    say=self._saying("sink", sink.name),
                 )
             )
             # What waits, what is being written, and what is on its way.
@@ -305,10 +308,10 @@ class Assembly:
             raise
         return executor, ring
 
-    def _saying(self, source: str) -> Callable[[State, str], None]:
+    def _saying(self, kind: Kind, source: str) -> Callable[[State, str], None]:
         def say(state: State, reason: str) -> None:
-            self.recorder.event(source, state)
-            self.events.send(Event(source, state, reason, self.clock.now()))
+            self.recorder.event(kind, source, state)
+            self.events.send(Event(source, state, reason, self.clock.now(), kind))
 
         return say
 
@@ -327,9 +330,10 @@ class Assembly:
             if policy is None:
                 outlet.channel.policy = "block"
 
-    def _drop_frame(self, frame: Frame, cause: str) -> None:
-        self.recorder.camera(frame.camera).dropped[cause] += 1
-        frame.release()
+
+def _drop_frame(recorder: CameraRecorder, frame: Frame, cause: str) -> None:
+    recorder.dropped[cause] += 1
+    frame.release()
 
 
 def image_input(config: Config) -> ImageInput:

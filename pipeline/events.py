@@ -21,6 +21,8 @@ _CAPACITY = 256
 class Event(NamedTuple):
     """``source`` is a camera's name, ``engine`` or a sink's name; ``at_ns`` the clock's time.
 
+    ``kind`` keeps them apart where a camera has the name of another part.
+
     Cameras: ``connecting``, ``live``, ``stale`` (the picture does not change), ``lost``,
     ``ended``. Engine: ``failed``, ``reopened``. Sinks: ``failed``, ``reopened``.
     """
@@ -29,6 +31,7 @@ class Event(NamedTuple):
     state: State
     reason: str
     at_ns: int
+    kind: Literal["camera", "engine", "sink"] = "camera"
 
 
 class EventStream:

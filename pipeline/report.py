@@ -56,6 +56,7 @@ def summary(stats: Stats) -> dict[str, Any]:
         "damaged": stats.damaged,
         "undelivered": dict(stats.undelivered),
         "fps": number(stats.fps),
+        "recent_fps": number(stats.recent_fps),
         "elapsed_s": number(stats.elapsed_s),
         "latency_ms": _percentiles(stats.latency_ms),
         "loop_lag_ms": _percentiles(stats.loop_lag_ms),
@@ -94,7 +95,7 @@ def status(stats: Stats) -> str:
     used = stats.depth - stats.slots.get("free", 0)
     age = stats.latency_ms
     return (
-        f"{stats.results} results  {shown(stats.fps)} fps  "
+        f"{stats.results} results  {shown(stats.recent_fps)} fps  "
         f"age p50 {shown(age.p50)} p99 {shown(age.p99)} ms  "
         f"dropped {_counts(stats.dropped)}  slots {used}/{stats.depth}"
         + (f"  undelivered {_counts(stats.undelivered)}" if any(stats.undelivered.values()) else "")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterable, Callable, Iterator
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
@@ -76,7 +75,7 @@ class Runner:
         self._clock: Clock = clock or MonotonicClock()
         self._live = live if frames is not None else None
         self._graph = wiring.build(config, live=self._live)
-        self.recorder = Recorder()
+        self.recorder = Recorder(self._clock.now)
         self._parts: Assembly | None = None
         self._choice: Choice | None = None
         self._cameras: Cameras | None = None
@@ -340,15 +339,15 @@ class Runner:
         problems += [] if self._failure.error is None else [str(self._failure.error)]
         problems += [
             f"camera {name}: {camera.state}"
-            for name, camera in self.recorder.cameras.items()
+            for name, camera in self.recorder.cameras.copy().items()
             if camera.state in ("connecting", "stale", "lost")
         ]
         if not self._parts.engine.ready:
             problems.append("engine: being opened anew")
         for name in [sink.name for sink in self._graph.sinks]:
-            if self.recorder.states.get(name) == "failed":
+            if self.recorder.state("sink", name) == "failed":
                 problems.append(f"sink {name}: failed")
-            elif time.monotonic() - self.recorder.lost_s.get(name, -_LATELY) < _LATELY:
+            elif self.recorder.lost_within(name, _LATELY):
                 problems.append(f"sink {name}: too slow, results are left out")
         return Health(not problems, tuple(problems))
 

@@ -94,7 +94,7 @@ class Dispatch(Stage):
             item.drop("failed" if isinstance(error, PipelineError) else "cancelled")
             raise
         # Where age counts, the next frame is not chosen before there is somebody to write it.
-        aged = self._feeds[frame.camera].max_age_ns is not None
+        aged = item.placed[0].feed.max_age_ns is not None
         if not drawn and (aged or (self.newest and self._engine.contexts > 1)):
             await self._call(_reached)
 

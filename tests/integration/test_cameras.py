@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline import ClosedError, ConfigError, Pipeline
+from pipeline import ClosedError, ConfigError, Pipeline, SourceError
 from pipeline.backends.simulated import expected_output
 from pipeline.config import parse
 from pipeline.sources.synthetic import synthetic_frame
@@ -76,7 +76,35 @@ async def test_cameras_come_and_go() -> None:
                 await pipeline.remove_camera("extra")
                 break
     assert seen["extra"] == 5
-    assert pipeline.stats().cameras["extra"].state == "ended"
+    assert "extra" not in pipeline.stats().cameras
+
+
+async def test_a_camera_that_could_not_be_added_is_gone(tmp_path: Path) -> None:
+    async with Pipeline(simulated(frames=40)) as pipeline:
+        async for result in pipeline:
+            if result.sequence != 5:
+                continue
+            (tmp_path / "text.mp4").write_text("no video")
+            for uri in (250, str(tmp_path / "text.mp4")):
+                with pytest.raises(SourceError):
+                    await pipeline.add_camera("extra", {"uri": uri})
+                assert pipeline.health().ok
+                assert list(pipeline.stats().cameras) == ["camera"]
+            await pipeline.add_camera("extra", {"uri": "synthetic:?width=32&height=32"})
+            await pipeline.remove_camera("extra")
+    assert "extra" not in pipeline.stats().events
+
+
+async def test_a_camera_called_engine_is_kept_apart_from_the_engine() -> None:
+    config = simulated(frames=40, options={"fail_runs": [5, 6, 7]})
+    config["cameras"] = {"engine": config.pop("source")}
+    async with Pipeline(config) as pipeline:
+        async for _ in pipeline:
+            pass
+    stats = pipeline.stats()
+    assert set(stats.events["engine"]) == {"failed", "reopened"}
+    assert stats.events["camera engine"] == {"connecting": 1, "live": 1, "ended": 1}
+    assert stats.cameras["engine"].state == "ended"
 
 
 async def test_no_camera_is_added_before_the_beginning_or_after_the_end() -> None:
