@@ -300,7 +300,12 @@ def test_json_on_standard_output_is_in_place_of_the_table(
     [
         (["--seconds", "0"], TEXT, 2, "--seconds: needs a number"),
         (["--rate", "fast"], TEXT, 2, "--rate: needs a number"),
-        (["--json", "camera.yaml"], TEXT, 2, "--json camera.yaml: would overwrite camera.yaml"),
+        (
+            ["--json", "camera.yaml"],
+            TEXT,
+            2,
+            "--json camera.yaml: would overwrite the configuration itself",
+        ),
         (["--json", "camera.yaml/x"], TEXT, 5, "--json camera.yaml/x: cannot be written"),
         ([], TEXT.replace("synthetic:", "gone.mp4"), 3, "camera.yaml: source.uri: no such file"),
         ([], TEXT + "rng: {}\n", 2, "camera.yaml: rng: unknown key"),

@@ -97,7 +97,11 @@ BAD: dict[str, tuple[str | bytes, int, str]] = {
     "model": (REAL.replace(MODEL, "gone.onnx"), 2, "camera.yaml: model.path: no such file: /"),
     "clip": (REAL.replace(CLIP, "gone.mp4"), 3, "camera.yaml: source.uri: no such file: /"),
     "package": (REAL.replace(CLIP, "package://nope_/x"), 3, "nope_ is not installed; pip install"),
-    "sink-nul": (SIMULATED + 'sinks: [{kind: jsonl, path: "a\\0"}]\n', 2, "sinks.0.path: must not"),
+    "sink-nul": (
+        SIMULATED + 'sinks: [{kind: jsonl, path: "a\\0"}]\n',
+        2,
+        "sinks.0.path: has the character U+0000",
+    ),
     "sink-line": (SIMULATED + 'sinks: [{kind: video, path: "a\\n"}]\n', 2, "sinks.0.path: must"),
     "sink": (SIMULATED + "sinks: [{kind: tape}]\n", 2, "camera.yaml: sinks.0.kind: unknown kind"),
 }
@@ -180,7 +184,8 @@ def test_opencv_without_its_system_libraries(run: Run, tmp_path: Path) -> None:
     broken.mkdir()
     reason = "libGL.so.1: cannot open shared object file: No such file or directory"
     (broken / "cv2.py").write_text(f"raise ImportError({reason!r})\n")
-    ended = run("camera.yaml", config=REAL, before=str(broken))
+    sinks = "sinks=[{kind: video, path: out.mp4}]"  # which draws with it
+    ended = run("camera.yaml", "--set", sinks, config=REAL, before=str(broken))
     ended.failed(1, "libGL.so.1", "apt install libgl1 libglib2.0-0")
 
 
