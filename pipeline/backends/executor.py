@@ -264,10 +264,14 @@ class Executor:
         )
         self._notes, self._engine = self.notes(), None  # which keeps the device's memory
         if not ended:
-            _log.warning(
-                "executor closed, but %d blocks of driver memory are still in use by a run or by "
-                "arrays; they are freed when that is over",
+            # A program's last result is seldom dropped before the end: that is no news.
+            running = any(ring.running for ring in self._rings)
+            _log.log(
+                logging.WARNING if running else logging.DEBUG,
+                "executor closed, but %d blocks of driver memory are still in use by %s; "
+                "they are freed when that is over",
                 self._native.counters().live_blocks,
+                "a run" if running else "arrays",
             )
         return ended
 

@@ -61,6 +61,7 @@ class EngineRoom:
         self._pair: tuple[Executor, Ring] | None = None
         self._opening: asyncio.Future[tuple[Executor, Ring]] | None = None
         self._retired: list[tuple[Executor, Ring]] = []
+        self._closers: list[asyncio.Task[None]] = []
         self._ready = asyncio.Event()
         self._failures = 0
         self._attempt = 0
@@ -151,6 +152,7 @@ class EngineRoom:
         assert self._pair is not None
         self._ready.clear()
         self._retired.append(self._pair)
+        self._closers.append(asyncio.ensure_future(self._close_when_free(self._pair)))
         if self.hung > _MOST_HUNG:
             raise EngineError(f"{error} (the engine hung {self.hung} times; given up)")
         while True:
@@ -169,7 +171,6 @@ class EngineRoom:
         self.reopened += 1
         self._adopt(pair)
         self._say("reopened", "")
-        await self.sweep()
 
     def _adopt(self, pair: tuple[Executor, Ring]) -> None:
         self._pair = pair
@@ -183,13 +184,13 @@ class EngineRoom:
         self._failures = 0
         self._ready.set()
 
-    async def sweep(self) -> None:
-        """Close those replaced executors that nothing runs on any more."""
-        for pair in list(self._retired):
-            executor, ring = pair
-            if all(slot.state == "free" for slot in ring.slots()):
-                self._retired.remove(pair)
-                await executor.close(0.5)
+    async def _close_when_free(self, pair: tuple[Executor, Ring]) -> None:
+        """Close a replaced executor as soon as the engine lets go of all its slots."""
+        executor, ring = pair
+        for slot in [await ring.acquire() for _ in range(ring.depth)]:
+            slot.release()
+        await executor.close(_HUNG_SECONDS)
+        self._retired.remove(pair)
 
     async def close(self, timeout: float) -> list[str]:
         """Close all within ``timeout`` s; the names of what hangs and was left behind."""
