@@ -224,12 +224,22 @@ def write_json(path: str, data: Any, option: str) -> None:
             sys.stdout.write(text)
             sys.stdout.flush()
         else:
-            Path(path).write_text(text, encoding="utf-8")
+            with open(path, "w", encoding="utf-8", opener=_open_at_once) as file:
+                file.write(text)
     except OSError as error:
         raise SinkError(f"{option} {path}: cannot be written: {_reason(error)}") from None
 
 
+def _open_at_once(path: str, flags: int) -> int:
+    """Open without waiting for a reader where the path is a named pipe."""
+    descriptor = os.open(path, flags | os.O_NONBLOCK, 0o666)
+    os.set_blocking(descriptor, True)
+    return descriptor
+
+
 def _reason(error: Exception) -> str:
+    if getattr(error, "errno", None) == errno.ENXIO:
+        return "nobody reads this pipe"
     return str(getattr(error, "strerror", None) or error)
 
 

@@ -52,6 +52,8 @@ _QUICK = {
 _MP4 = {"movflags": "hybrid_fragmented+frag_keyframe"}
 _MATROSKA = {"cluster_time_limit": "1000"}
 _OPTIONS = {".mp4": _MP4, ".mov": _MP4, ".m4v": _MP4, ".mkv": _MATROSKA, ".webm": _MATROSKA}
+# FFmpeg writes any codec into a transport stream, but nothing plays the others.
+_TS_ENCODERS = {_H264, "libx265", "mpeg4", "mpeg2video"}
 # What containers and codecs count in has an end.
 _LEAST_BITS = 20_000
 LEAST_FPS, MOST_FPS = 0.1, 1000.0
@@ -90,6 +92,8 @@ class Encoder:
         if min(self._size) == 0:
             raise SinkError(f"{self._where}: frames of {width}x{height} are too small for a video")
         try:
+            if ending.lower() == ".ts" and name not in _TS_ENCODERS:
+                raise ValueError(f"{name} does not fit a transport stream")
             options = {"flush_packets": "1", **_OPTIONS.get(ending.lower(), {})}
             self._container = av.open(f"file:{path}", "w", options=options)
             self._stream = self._add_stream(self._container, name, fps)

@@ -6,6 +6,7 @@ import dataclasses
 import io
 import json
 import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -213,3 +214,16 @@ def test_an_unwritable_place_is_named(
 def test_a_summary_that_cannot_be_kept_is_named() -> None:
     with pytest.raises(SinkError, match="--summary /dev/full: cannot be written: No space"):
         write_json("/dev/full", {}, "--summary")
+
+
+def test_a_summary_does_not_wait_for_the_reader_of_a_pipe(tmp_path: Path) -> None:
+    fifo = str(tmp_path / "fifo")
+    os.mkfifo(fifo)
+    with pytest.raises(SinkError, match=r"--summary .*fifo: .*: nobody reads this pipe"):
+        write_json(fifo, {}, "--summary")
+    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_json(fifo, {"a": 1}, "--summary")
+        assert json.loads(os.read(reader, 1000)) == {"a": 1}
+    finally:
+        os.close(reader)

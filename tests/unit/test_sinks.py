@@ -386,7 +386,13 @@ def test_video_scales_frames_of_another_size(tmp_path: Path, known: bool) -> Non
 
 @pytest.mark.parametrize(
     ("name", "codec"),
-    [("x.mp4", "ZZZZ"), ("x.unknown", "mp4v"), ("noending", "mp4v"), ("%03d.mp4x", "mp4v")],
+    [
+        ("x.mp4", "ZZZZ"),
+        ("x.unknown", "mp4v"),
+        ("noending", "mp4v"),
+        ("%03d.mp4x", "mp4v"),
+        ("x.ts", "VP80"),
+    ],
 )
 def test_video_without_codec_or_container(tmp_path: Path, name: str, codec: str) -> None:
     with pytest.raises(SinkError, match=rf"{name}: no video of 64x48 .*codec '{codec}'"):
