@@ -110,6 +110,11 @@ class WebStream:
                 f"its certificate is not trusted ({error.verify_message}); SSL_CERT_FILE can "
                 "name a file with certificates to trust"
             )
+        except ssl.SSLError as error:
+            reason = (error.reason or "it was broken off").replace("_", " ").lower()
+            return f"it does not speak TLS as it should: {reason}"
+        except http.client.RemoteDisconnected:
+            return "it closed the connection without an answer"
         except OSError as error:
             return f"it cannot be reached: {error.strerror or type(error).__name__}"
         except (ValueError, http.client.HTTPException):
