@@ -16,6 +16,7 @@ from pipeline.clock import MonotonicClock
 from pipeline.errors import ConfigError
 from pipeline.overwriting import Files
 from pipeline.problems import Problem
+from pipeline.schema import json_schema
 from pipeline.settings import Cameras, CameraSettings, Config, RingSettings
 from pipeline.sinks import STANDARD_OUTPUT
 from pipeline.sources.settings import SourceSettings
@@ -104,13 +105,6 @@ def _stand_in(data: dict[str, Any]) -> None:
     for source in (data.get("source"), *(cameras.values() if isinstance(cameras, dict) else ())):
         if isinstance(source, dict):
             source["uri"] = "synthetic:"
-
-
-def json_schema() -> dict[str, Any]:
-    """JSON Schema of the YAML file, for editors."""
-    dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
-    own = {"patternProperties": {"^x-": {"description": "Not read; for aliases to repeat."}}}
-    return dialect | Config.model_json_schema() | own
 
 
 def _config(document: Document, base: Path, extra_sinks: Sequence[Mapping[str, Any]]) -> Config:

@@ -4,6 +4,17 @@
 #     tests/foreign/prepare.sh FOLDER
 set -euo pipefail
 
+for needed in cmake ninja g++ aarch64-linux-gnu-g++ apt-get; do
+    command -v "$needed" >/dev/null || missing="${missing:-} $needed"
+done
+command -v qemu-aarch64-static >/dev/null || command -v qemu-aarch64 >/dev/null ||
+    missing="${missing:-} qemu-aarch64-static"
+if [ -n "${missing:-}" ]; then
+    echo "prepare.sh: missing:$missing; README.md names the packages that bring them" >&2
+    exit 1
+fi
+trap 'echo "prepare.sh: line $LINENO failed; the logs are in ${work:-the folder}" >&2' ERR
+
 source_root=$(cd "$(dirname "$0")/../.." && pwd)
 mkdir -p "${1:?which folder to fill}"
 work=$(cd "$1" && pwd)
@@ -17,7 +28,8 @@ for machine in x86_64 aarch64; do
         more=(--toolchain "$source_root/native/cmake/aarch64-linux-gnu.cmake")
     fi
     cmake -S "$source_root/native" -B "$work/build-$machine" -G Ninja "${more[@]}" \
-        -DCMAKE_BUILD_TYPE=Release -DPIPELINE_BINDING=OFF -DPIPELINE_TESTS=ON >"$work/cmake-$machine.log" 2>&1
+        -DCMAKE_BUILD_TYPE=Release -DPIPELINE_BINDING=OFF -DPIPELINE_TESTS=ON >"$work/cmake-$machine.log" 2>&1 ||
+        { tail -n 20 "$work/cmake-$machine.log" >&2; exit 1; }
     cmake --build "$work/build-$machine" --target rknnrt_2_3 rknnrt_1_5
 done
 
