@@ -7,6 +7,7 @@ is exp(scale) cells. Landmarks are five (y, x) pairs in parts of the box from it
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -33,6 +34,10 @@ _OFFSET_NAMES = ("539", "offset", "off", "reg")
 _LARGEST_SCALE = 20.0
 # Suppression compares each candidate with each kept one; more than this are never faces.
 _CANDIDATES = 4000
+# No face is found in less.
+_LEAST_PIXELS = 64
+
+_log = logging.getLogger(__name__)
 
 
 class _Head(NamedTuple):
@@ -72,6 +77,11 @@ class CenterFace:
                     f"{head.height} cells, the heat map {heat.width}x{heat.height}"
                 )
         height, width = _input_size(inputs)
+        if min(height, width) < _LEAST_PIXELS:
+            text = (
+                "model.input_shape: the model takes pictures of %dx%d, too small to find a face; "
+            )
+            _log.warning(text + "set for example [1, 3, 320, 320]", width, height)
         self._stride = np.array((width / heat.width, height / heat.height), np.float32)
         self._heads = heads
 

@@ -267,6 +267,11 @@ class TestEngine:
         ended = run("camera.yaml", "--set", f"model.input_shape={shape}", config=REAL)
         ended.failed(4, "input", "4")
 
+    @pytest.mark.parametrize("shape", ["[1, 320, 320, 3]", "[1, 1, 320, 320]"])
+    def test_an_input_shape_that_does_not_fit(self, run: Run, shape: str) -> None:
+        ended = run("camera.yaml", "--set", f"model.input_shape={shape}", config=REAL)
+        ended.failed(4, "model.input_shape", "the model declares [10,3,32,32] NCHW")
+
     def test_a_device_that_is_not_there(self, run: Run) -> None:
         ended = run("camera.yaml", "--set", "model.device=NPU.97", config=REAL)
         ended.failed(4, "NPU.97")

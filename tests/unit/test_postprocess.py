@@ -71,6 +71,17 @@ def heads(*faces: Face, cells: int = 80, stride: int = 4) -> list[npt.NDArray[np
     return [heat, scale, offset, points]
 
 
+def test_a_model_that_looks_at_tiny_pictures_is_told_with_what_to_set(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    outputs = tuple(Spec(spec.name, (*spec.shape[:2], 8, 8)) for spec in OUTPUTS)
+    opened((Spec("input", (1, 32, 32, 3), np.uint8, "NHWC"),), outputs)
+    (record,) = caplog.records
+    assert record.getMessage().startswith("model.input_shape: the model takes pictures of 32x32")
+    opened()
+    assert len(caplog.records) == 1
+
+
 def test_a_face_is_where_the_heads_say() -> None:
     found = opened().process(heads((20.25, 10.75, 40, 60, 0.9)), SAME)
     assert len(found) == 1
