@@ -251,7 +251,10 @@ class Assembly:
 
     def drop_result(self, receiver: str, result: Result, cause: str) -> None:
         """Count a result that a receiver could not take."""
-        self._lost(receiver)
+        if cause == "cancelled":
+            self.recorder.lost(receiver)
+        else:
+            self._lost(receiver)
         result.release()
 
     def _lost(self, receiver: str) -> None:
@@ -273,7 +276,7 @@ class Assembly:
                     f"sink-{sink.name}",
                     make_sink(settings),
                     channel,
-                    functools.partial(self._lost, sink.name),
+                    functools.partial(self.recorder.lost, sink.name),
                     on_error=settings.on_error,
                     say=self._saying("sink", sink.name),
                 )

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import Pipeline
+from pipeline import ClosedError, Pipeline
 
 if TYPE_CHECKING:
     from tests.conftest import Until
     from tests.integration.complaints import HANG, config, synthetic
+    from tests.waiting import becomes
 else:
     from complaints import HANG, config, synthetic
+    from waiting import becomes
 
 pytestmark = [pytest.mark.usefixtures("no_leak")]
 
@@ -184,6 +189,47 @@ async def test_a_cancelled_scope_of_anyio_burns_no_processor(slow: Make) -> None
     assert scope.cancelled_caught
     assert time.thread_time() - spent < 0.05
     check_closed(pipe, sink)
+
+
+PROGRAM = """\
+import sys, threading
+from pipeline import Pipeline
+
+pipe = Pipeline({
+    "source": {"uri": "synthetic:?width=64&height=48&fps=100"},
+    "model": {"engine": "simulated", "input_shape": [1, 48, 64, 3]},
+    "sinks": [{"kind": "jsonl", "path": sys.argv[1]}],
+})
+stats = pipe.run(handle_signals=sys.argv[2] == "handled")
+print(stats.frames, stats.results, len(stats.dropped), len(stats.undelivered))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("how", ["handled", "left"])
+def test_run_drains_on_a_signal_if_asked(number: signal.Signals, how: str, tmp_path: Path) -> None:
+    """Otherwise it is left to Python: SIGINT is a KeyboardInterrupt, others end the process."""
+    path = tmp_path / "out.jsonl"
+    arguments = [sys.executable, "-c", PROGRAM, str(path), how]
+    with subprocess.Popen(
+        arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        becomes(lambda: path.exists() and path.stat().st_size > 0)
+        process.send_signal(number)
+        said, complaint = process.communicate(timeout=HANG)
+    if how == "left":
+        assert process.returncode == -number
+        assert ("KeyboardInterrupt" in complaint) == (number is signal.SIGINT)
+        return
+    assert process.returncode == 0, complaint
+    frames = len(path.read_text().splitlines())
+    assert said == f"{frames} {frames} 0 0\n"
+
+
+async def test_only_the_main_thread_can_handle_signals() -> None:
+    pipe = Pipeline(config(source=synthetic(frames=1)))
+    with pytest.raises(ClosedError, match="main thread"):
+        await asyncio.to_thread(pipe.run, handle_signals=True)
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks came with 3.12")
