@@ -76,6 +76,7 @@ SHARED = {
         "capture",
         "pace",
         "containers",
+        "datagrams",
         "orientation",
         "pictures",
         "pipes",

@@ -20,7 +20,7 @@ __all__ = ["Paced", "Replay", "as_file", "has_own_pace", "own_fps"]
 
 def has_own_pace(source: SourceSettings) -> bool:
     """Whether frames cannot come faster than somebody else sends them."""
-    return kind_of(source) in ("camera", "gstreamer", "stream")
+    return kind_of(source) in ("camera", "gstreamer", "pipe", "stream")
 
 
 def own_fps(source: SourceSettings) -> float | None:

@@ -6,7 +6,7 @@ import errno
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import av
@@ -16,6 +16,7 @@ from pipeline.errors import SourceError
 from pipeline.frame import FrameFormat, Image
 from pipeline.locate import redact_uri
 from pipeline.sources.allocations import bound_allocations
+from pipeline.sources.datagrams import FirstDatagram
 from pipeline.sources.knock import Knock
 from pipeline.sources.movie import discard_others, video_of
 from pipeline.sources.pace import sane_rate
@@ -110,7 +111,10 @@ class StreamReader:
         self._read_seconds = settings.read_timeout_s
         self._stop = threading.Event()
         # Only where FFmpeg's own deadline cannot be heard; rtsps would need a handshake.
-        self._knock = Knock(self._url) if self._url.lower().startswith("rtsp://") else None
+        scheme = self._url.partition("://")[0].lower()
+        makers: dict[str, Callable[[str], Knock | FirstDatagram]]
+        makers = {"rtsp": Knock, "udp": FirstDatagram}
+        self._knock = makers[scheme](self._url) if scheme in makers else None
         self._container = container  # one that was reached already
         self._stream: VideoStream | None = None
         self._packets: Iterator[Packet[VideoStream]] | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import cv2
 import pytest
 
 from pipeline.clock import MonotonicClock
+from pipeline.contracts import Reader
 from pipeline.errors import SourceError
 from pipeline.frame import Image
 from pipeline.sources import make_reader
@@ -21,10 +23,10 @@ from pipeline.sources.gstreamer import GstreamerReader
 
 if TYPE_CHECKING:
     from tests.folder_server import folder_server
-    from tests.unit.playing import CLIP, assert_alike, play, settings
+    from tests.unit.playing import CLIP, WATCHDOG, assert_alike, play, settings
 else:
     from folder_server import folder_server
-    from playing import CLIP, assert_alike, play, settings
+    from playing import CLIP, WATCHDOG, assert_alike, play, settings
 
 
 @pytest.mark.skipif(
@@ -115,6 +117,29 @@ def test_a_file_by_url_that_is_cut_is_an_error(
     for frame, expected in zip(frames[:30], decoded, strict=False):
         assert_alike(frame, expected)
     assert f"it broke off after {len(frames)} frames" in str(error)
+
+
+def test_a_stop_is_heard_while_nobody_sends_over_udp() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    told = []
+
+    def read(reader: Reader) -> None:
+        with pytest.raises(SourceError) as caught:
+            reader.open()
+        told.append(str(caught.value))
+
+    given = settings(f"udp://127.0.0.1:{port}", open_timeout_s=10 * WATCHDOG)
+    reader = make_reader(given, MonotonicClock())
+    opening = threading.Thread(target=read, args=(reader,), daemon=True)
+    opening.start()
+    reader.interrupt()
+    opening.join(WATCHDOG)
+    assert told
+    assert told[0].endswith("interrupted")
+    read(make_reader(settings(f"udp://127.0.0.1:{port}", open_timeout_s=0.1), MonotonicClock()))
+    assert told[1].endswith("nothing came within 0.1 s")
 
 
 @pytest.mark.parametrize("scheme", ["http", "https", "rtsp", "rtmp"])
