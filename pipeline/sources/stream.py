@@ -235,7 +235,8 @@ class StreamReader:
         # What a live stream leaves in the decoder at its end may be half a picture.
         if packet is None or (packet.size == 0 and not self._declared):
             return False
-        if packet.is_corrupt:
+        # Where two parts of HLS join, the last packet of the first one is only called damaged.
+        if packet.is_corrupt and container.format.name != "hls":
             self._break("a packet is damaged")
             return True
         try:

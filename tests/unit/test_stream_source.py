@@ -86,6 +86,16 @@ def test_the_last_pictures_that_the_decoder_holds_come_too(
     assert (len(frames), error) == (expected, None)
 
 
+def test_a_live_list_loses_nothing_where_its_parts_join(web: str, tmp_path: Path) -> None:
+    copy_clip(tmp_path / "list.m3u8")
+    text = (tmp_path / "list.m3u8").read_text().replace("#EXT-X-ENDLIST\n", "")
+    part = text[text.index("#EXTINF") :]
+    (tmp_path / "list.m3u8").write_text(text + 2 * ("#EXT-X-DISCONTINUITY\n" + part))
+    given = settings(f"{web}/list.m3u8", live=True)
+    frames, error = play(make_reader(given, MonotonicClock()), 2 * 120 + 100)
+    assert (len(frames), error) == (340, None)
+
+
 def copy_clip(target: Path) -> None:
     """The clip's packets in another container."""
     options = {"hls_time": "1", "hls_list_size": "0"} if target.suffix == ".m3u8" else {}
