@@ -36,8 +36,8 @@ class Service:
             self._server = HealthServer(
                 pipeline.stats, pipeline.health, pipeline.recorder, self._host, self._port
             )
-            address = f"http://{self._host}:{self._server.port}"
-            _log.info("health: %s/healthz and %s/metrics", address, address)
+            url = self._server.url
+            _log.info("health: %s/healthz and %s/metrics", url, url)
         self._tasks.append(asyncio.create_task(log_events(pipeline.events()), name="log-events"))
         if (period := watchdog_seconds()) is not None:
             self._tasks.append(asyncio.create_task(_feed_watchdog(period), name="watchdog"))
