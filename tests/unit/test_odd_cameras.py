@@ -1,0 +1,167 @@
+"""MJPEG cameras that are odd but right: each kind of stream and of picture plays."""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+
+import cv2
+import numpy as np
+import pytest
+
+from pipeline.clock import MonotonicClock
+from pipeline.contracts import Reader
+from pipeline.errors import FormatChangedError, SourceError
+from pipeline.frame import Image
+from pipeline.sources import SourceSettings, make_reader
+from pipeline.sources.synthetic import synthetic_frame
+
+if TYPE_CHECKING:
+    from tests.buffers import Buffer
+    from tests.servers.raw import RawServer, read_head
+else:
+    from buffers import Buffer
+    from servers.raw import RawServer, read_head
+
+pytestmark = pytest.mark.usefixtures("small_planes")
+
+SIZE = (64, 48)
+
+
+def jpeg(image: Image, *options: int) -> bytes:
+    ok, data = cv2.imencode(".jpg", image, options)
+    assert ok
+    return data.tobytes()
+
+
+def pictures(width: int = 64, height: int = 48, *options: int) -> list[bytes]:
+    return [jpeg(synthetic_frame(number, width, height), *options) for number in range(4)]
+
+
+def without_tables(picture: bytes) -> bytes:
+    """As webcams of the kind AVI1 send it: the usual Huffman tables are left out."""
+    kept, at = picture[:2], 2
+    while picture[at + 1] != 0xDA:
+        length = 2 + int.from_bytes(picture[at + 2 : at + 4], "big")
+        kept += b"" if picture[at + 1] == 0xC4 else picture[at : at + length]
+        at += length
+    return kept + picture[at:]
+
+
+def with_thumbnail(picture: bytes) -> bytes:
+    inside = b"Exif\0\0" + pictures(16, 16)[0]
+    return picture[:2] + b"\xff\xe1" + (len(inside) + 2).to_bytes(2, "big") + inside + picture[2:]
+
+
+def played(kind: str, stream: bytes) -> list[Image]:
+    """Every picture of an answer with this Content-Type, through changes of its format."""
+
+    def answer(link: socket.socket) -> None:
+        if read_head(link):
+            link.sendall(
+                b"HTTP/1.1 200 OK\r\nContent-Type: " + kind.encode() + b"\r\n\r\n" + stream
+            )
+
+    images: list[Image] = []
+    with RawServer(answer) as server:
+        url = f"http://127.0.0.1:{server.port}/live"
+        reader = make_reader(SourceSettings(uri=url), MonotonicClock())
+        buffer = Buffer(reader.open())
+        while _grabbed(reader):
+            try:
+                images.append(buffer.retrieve(reader).copy())
+            except FormatChangedError as error:
+                buffer = Buffer(error.format)
+                images.append(buffer.retrieve(reader).copy())
+        reader.close()
+    return images
+
+
+def _grabbed(reader: Reader) -> bool:
+    """Go on to the next picture; False when the stream ended."""
+    try:
+        return reader.grab() is not None
+    except SourceError as error:
+        if "the stream ended" in str(error):
+            return False
+        raise
+
+
+def stream(
+    parts: list[bytes], line: bytes = b"\r\n", *, length: int | None = 0, tail: bytes = b"\r\n"
+) -> bytes:
+    """Parts behind a boundary; ``length`` is added to what each declares, None declares none."""
+    whole = b""
+    for part in parts:
+        head = b"--b" + line + b"Content-Type: image/jpeg" + line
+        if length is not None:
+            head += b"Content-Length: %d" % (len(part) + length) + line
+        whole += head + line + part + tail
+    return whole
+
+
+MIXED = "multipart/x-mixed-replace; boundary=b"
+
+
+@pytest.mark.parametrize(
+    ("kind", "sent"),
+    [
+        ("multipart/x-mixed-replace; boundary=--b", stream(pictures())),
+        ('multipart/x-mixed-replace; boundary="b"', stream(pictures())),
+        ("multipart/x-mixed-replace", stream(pictures())),
+        ("multipart/mixed; boundary=another", stream(pictures())),
+        ("Multipart/X-Mixed-Replace;boundary=b", stream(pictures())),
+        (MIXED, stream(pictures(), b"\n")),
+        (MIXED, stream(pictures(), length=None)),
+        (MIXED, stream(pictures(), length=None, tail=b"")),
+        (MIXED, stream(pictures(), length=2)),
+        (MIXED, stream(pictures(), length=200, tail=bytes(200) + b"\r\n")),
+        (MIXED, stream(pictures(), length=16, tail=b"\xff" * 16 + b"\r\n")),
+        (MIXED, b"".join(pictures())),
+        (
+            MIXED,
+            b"--b\r\nContent-Type: text/plain\r\n\r\nhello\r\n".join(
+                map(bytes, [b"", *pictures()])
+            ),
+        ),
+    ],
+)
+def test_streams_of_every_make_play(kind: str, sent: bytes) -> None:
+    images = played(kind, sent)
+    assert [image.shape for image in images] == [(48, 64, 3)] * 4
+    for number, image in enumerate(images):
+        assert np.abs(image.astype(int) - synthetic_frame(number, *SIZE)).mean() < 6
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        [without_tables(picture) for picture in pictures()],
+        [with_thumbnail(picture) for picture in pictures()],
+        pictures(64, 48, cv2.IMWRITE_JPEG_PROGRESSIVE, 1),
+        *(
+            pictures(64, 48, cv2.IMWRITE_JPEG_SAMPLING_FACTOR, factor)
+            for factor in (0x111111, 0x121111, 0x211111, 0x411111)
+        ),
+    ],
+    ids=["no-tables", "thumbnail", "progressive", "444", "440", "422", "411"],
+)
+def test_pictures_of_every_make_play(made: list[bytes]) -> None:
+    images = played(MIXED, stream(made))
+    assert len(images) == len(made)
+    for number, image in enumerate(images):
+        assert np.abs(image.astype(int) - synthetic_frame(number, *SIZE)).mean() < 8
+
+
+def test_grey_pictures_play() -> None:
+    grey = [cv2.cvtColor(synthetic_frame(n, *SIZE), cv2.COLOR_BGR2GRAY) for n in range(4)]
+    images = played(MIXED, stream([jpeg(np.asarray(image, np.uint8)) for image in grey]))
+    for image, expected in zip(images, grey, strict=True):
+        assert np.abs(image.astype(int) - expected[..., None]).mean() < 3
+
+
+def test_pictures_of_changing_sizes_all_come() -> None:
+    sizes = [(64, 48), (1, 1), (64, 48), (33, 17), (2, 2), (64, 48), (640, 1), (1, 480)]
+    made = [jpeg(synthetic_frame(n, *size)) for n, size in enumerate(sizes)]
+    images = played(MIXED, stream(made))
+    assert [image.shape[1::-1] for image in images] == sizes
