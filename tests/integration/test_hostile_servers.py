@@ -105,7 +105,7 @@ def test_every_hostile_server_is_a_lost_camera_with_a_reason(urls: dict[str, str
         shown = urls[name].replace("u:topsecret", "***")
         assert told.startswith(f"{shown}: ") or told in ("plays", "another format"), (name, told)
     reasons = {name: told.partition("/live: ")[2] for name, told, _ in found}
-    assert "no decoder" in reasons["rtsp-unknown-codec"]
+    assert "no video in it that can be decoded" in reasons["rtsp-unknown-codec"]
     assert "max_pixels" in reasons["http-giant"]
     assert "not known here" in reasons["http-challenge"]
     assert "no HTTP address" in reasons["http-moved-nowhere"]
