@@ -11,13 +11,14 @@ import os
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pipeline.clock import MonotonicClock
-from pipeline.errors import FormatChangedError, SourceError
+from pipeline.errors import FormatChangedError, PipelineError, SourceError
 from pipeline.frame import check_size
 from pipeline.sources import SourceSettings, make_reader
 
@@ -49,16 +50,16 @@ def _play(path: str) -> int:
     return frames
 
 
-def main() -> None:
-    """Answer until there are no more lines."""
+def answer_lines(play: Callable[[str], int], expected: type[PipelineError]) -> None:
+    """Answer until there are no more lines. Another error than ``expected`` is a fault."""
     logging.disable()  # what is left on standard error comes from elsewhere
     for line in sys.stdin:
         Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
         before, began = _peak_mb(), time.monotonic()
         answer: dict[str, Any] = {"pid": os.getpid()}
         try:
-            answer["frames"] = _play(line.rstrip("\n"))
-        except SourceError as error:
+            answer["frames"] = play(line.rstrip("\n"))
+        except expected as error:
             answer["error"] = str(error)
         except Exception:
             answer["traceback"] = traceback.format_exc()
@@ -69,4 +70,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    answer_lines(_play, SourceError)

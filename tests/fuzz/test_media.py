@@ -32,19 +32,20 @@ ENDINGS = (*VIDEOS, "jpg", "png")
 class Player:
     """The process that plays files; a new one where the last one died or hung."""
 
-    def __init__(self) -> None:
+    def __init__(self, script: str = "play_files.py") -> None:
+        self._script = Path(__file__).with_name(script)
         self._start()
 
     def _start(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("play_files.py"))],
+            [sys.executable, str(self._script)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
 
-    def play(self, path: Path) -> dict[str, Any]:
+    def play(self, path: Path | str) -> dict[str, Any]:
         """How it ended; ``code`` where the process died, ``hung`` where it did not answer."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
