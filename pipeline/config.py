@@ -124,7 +124,8 @@ def _config(document: Document, base: Path, extra_sinks: Sequence[Mapping[str, A
     if config is not None:
         found += [*_check_sources(config.sources), *_check_options(config, document)]
         found += _check_targets(config, document.path)
-        config = _with_option_paths(config, base) if not found else config
+        if not found:
+            config, found = _with_option_paths(config, base)
     return _without(found, config, document)
 
 
@@ -278,17 +279,22 @@ def _needs_no_file(settings: ModelSettings) -> bool:
     return settings.engine == "simulated" or from_cache
 
 
-def _with_option_paths(config: Config, base: Path) -> Config:
+def _with_option_paths(config: Config, base: Path) -> tuple[Config, list[Problem]]:
     """Options that the engine declares as a path start at ``base``, too."""
     from pipeline.backends import options_model
 
     fields = options_model(config.model.engine).model_fields
     options = dict(config.model.options)
+    found: list[Problem] = []
     for name, value in options.items():
         declared = fields[name].annotation
         if isinstance(value, str) and Path in (declared, *get_args(declared)):
-            options[name] = locate.resolve(value, base)
-    return config.model_copy(update={"model": config.model.model_copy(update={"options": options})})
+            try:
+                options[name] = locate.resolve(value, base)
+            except ConfigError as error:
+                found.append(Problem(("model", "options", name), str(error)))
+    model = config.model.model_copy(update={"options": options})
+    return config.model_copy(update={"model": model}), found
 
 
 def _make_absolute(data: dict[str, Any], base: Path) -> list[Problem]:
@@ -311,7 +317,10 @@ def _make_absolute(data: dict[str, Any], base: Path) -> list[Problem]:
     library = model.get("library") if isinstance(model, dict) else None
     # A name without a folder is searched for by the system's loader.
     if isinstance(library, str) and "/" in library:
-        data["model"] = {**data["model"], "library": locate.resolve(library, base)}
+        try:
+            data["model"] = {**data["model"], "library": locate.resolve(library, base)}
+        except ConfigError as error:
+            found.append(Problem(("model", "library"), str(error)))
     return found + _place_sinks(data, base)
 
 

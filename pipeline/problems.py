@@ -53,6 +53,7 @@ _MUST = {
     "too_short": "must have at least {min_length} entries",
 }
 _MAX_LINES = 20
+_MAX_TEXT = 500
 _WHOLE = ("camera_mean", "one_source", "ring_depth", "value_error")  # of several values at once
 _MISSING = "missing, but it is needed"
 
@@ -91,7 +92,9 @@ def raise_all(name: str, problems: Sequence[Problem], origins: Mapping[Place, st
     lines = []
     for problem in sorted(problems, key=lambda problem: problem.source)[:_MAX_LINES]:
         origin = next((text for path, text in origins.items() if _touches(path, problem)), "")
-        lines.append(printable(line(name, problem.path, problem.text) + origin))
+        text = problem.text if len(problem.text) <= _MAX_TEXT else f"{problem.text[:_MAX_TEXT]}..."
+        text = line(name, problem.path, text) + origin
+        lines.append(printable(text).replace("\n", "\\n"))
     if len(problems) > _MAX_LINES:
         lines.append(line(name, (), f"and {len(problems) - _MAX_LINES} more"))
     kind = SourceError if all(problem.source for problem in problems) else ConfigError

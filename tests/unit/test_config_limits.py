@@ -89,6 +89,11 @@ def test_merge_keys_and_keys_of_ones_own(check: Check) -> None:
         ),
         ("source: null\n" + MODEL, "camera.yaml: source: needed, or cameras, and not both of them"),
         (GOOD + "ring: {depth: .nan}\n", "ring.depth: "),
+        (GOOD + 'ring: {"a\\nb": 1}\n', "camera.yaml: ring.a\\nb: unknown key"),
+        (
+            GOOD.replace("simulated}", "simulated, library: 'package://'}"),
+            "library: package://: write package",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(check: Check, text: str, message: str) -> None:
