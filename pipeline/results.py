@@ -133,10 +133,10 @@ class Lease:
     ``holders``: how many there are at first.
     """
 
-    __slots__ = ("_count", "_give_back", "_lock")
+    __slots__ = ("_count", "_give_back")
+    _lock = threading.RLock()  # of all: held for a moment only, and one for each would cost more
 
     def __init__(self, give_back: Callable[[], None], holders: int = 1) -> None:
-        self._lock = threading.Lock()
         self._count = holders
         self._give_back = give_back
 
@@ -272,7 +272,16 @@ def lend(
     outputs: Callable[[], Sequence[RawOutput]],
 ) -> Result:
     """The same result for one receiver, with a hold of its own that ends in ``give_back``."""
-    return Result(*result._own(), image, outputs, Lease(give_back))
+    return Result(
+        result.camera,
+        result.sequence,
+        result.stamps,
+        result.detections,
+        result.mapping,
+        image,
+        outputs,
+        Lease(give_back),
+    )
 
 
 def share(result: Result) -> Result:

@@ -86,6 +86,7 @@ class Runner:
         self._closed = False
         self._entered = False
         self._begun = False
+        self._torn = False  # its task was cancelled, but not by this pipeline's own methods
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
         self._receiver = Receiver(
@@ -96,7 +97,7 @@ class Runner:
 
     def __del__(self) -> None:
         task: asyncio.Task[None] | None = getattr(self, "_task", None)  # none in a failed __init__
-        if task is not None and not self._closed:
+        if task is not None and not self._closed and (self._torn or not task.done()):
             warnings.warn("unclosed pipeline", ResourceWarning, stacklevel=2, source=self)
 
     # Opening and the life of the owning task.
@@ -185,7 +186,7 @@ class Runner:
             if not self._stopping:
                 await self._run_parts(self._parts or await self._tune())
         except* asyncio.CancelledError:
-            pass
+            self._torn = not self._cancelled
         except* BaseException as errors:
             self._failure.record(errors)
         finally:

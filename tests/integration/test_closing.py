@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import ClosedError, Pipeline
+from pipeline import ClosedError, Pipeline, Result
 
 if TYPE_CHECKING:
     from tests.conftest import Until
@@ -154,6 +155,33 @@ async def test_all_who_close_wait_for_one_closing(slow: Make) -> None:
     check_closed(pipe, sink)
 
 
+async def test_a_line_whose_write_was_under_way_counts_as_written(
+    slow: Make, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipe, sink = slow(0)
+    begun, go_on, written = threading.Event(), threading.Event(), []
+
+    def write(result: Result) -> None:
+        begun.set()
+        go_on.wait()
+        assert result.outputs[0].array.size  # it is lent for as long as the call takes
+        written.append(result.sequence)
+
+    monkeypatch.setattr(sink, "write", write)
+    await pipe.open()
+    waiting = asyncio.create_task(pipe.wait())
+    await until(begun.is_set)
+    pipe.cancel()
+    await asyncio.sleep(0)
+    go_on.set()
+    async with asyncio.timeout(HANG):
+        await waiting
+    stats = pipe.stats()
+    assert len(written) >= 1
+    assert len(written) + stats.undelivered.get("console-0", 0) == stats.results
+    check_closed(pipe, sink)
+
+
 @pytest.mark.parametrize(("end", "limit"), [("cancel", 2.0), ("end", 6.0)])
 async def test_closing_is_bounded(slow: Make, end: str, limit: float, until: Until) -> None:
     pipe, sink = slow(None, frames=5)
@@ -170,12 +198,21 @@ async def test_closing_is_bounded(slow: Make, end: str, limit: float, until: Unt
 async def test_the_end_of_a_loop_closes_an_open_pipeline(slow: Make) -> None:
     pipe, sink = slow(0.1)
 
-    async def leave_it() -> None:
+    async def leave_it(pipe: Pipeline) -> None:
         await pipe.open()
         await anext(aiter(pipe))
 
-    await asyncio.to_thread(lambda: asyncio.run(leave_it()))
+    await asyncio.to_thread(asyncio.run, leave_it(pipe))
     check_closed(pipe, sink)
+    held = [pipe]
+    del pipe
+    with pytest.warns(ResourceWarning, match="unclosed pipeline"):
+        forget(held)
+
+
+def forget(held: list[Pipeline]) -> None:
+    held.clear()
+    gc.collect()
 
 
 async def test_a_cancelled_scope_of_anyio_burns_no_processor(slow: Make) -> None:
