@@ -28,7 +28,7 @@ from pipeline.errors import (
     RunError,
     SourceError,
 )
-from pipeline.events import Event, EventHub, State
+from pipeline.events import Event, EventHub, EventLog, State
 from pipeline.frame import Frame, FrameFormat
 from pipeline.postprocess import make_postprocess
 from pipeline.preprocess import Preprocessor
@@ -312,9 +312,13 @@ class Assembly:
         return executor, ring
 
     def _saying(self, kind: Kind, source: str) -> Callable[[State, str], None]:
+        log = EventLog()
+
         def say(state: State, reason: str) -> None:
+            event = Event(source, state, reason, self.clock.now(), kind)
             self.recorder.event(kind, source, state)
-            self.events.send(Event(source, state, reason, self.clock.now(), kind))
+            self.events.send(event)
+            log.record(event)
 
         return say
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
@@ -10,9 +11,13 @@ from weakref import WeakSet
 
 from pipeline.errors import ClosedError
 
-__all__ = ["Event", "EventHub", "EventStream", "State"]
+__all__ = ["Event", "EventHub", "EventLog", "EventStream", "State"]
 
 State = Literal["connecting", "live", "stale", "lost", "ended", "failed", "reopened"]
+
+_log = logging.getLogger(__name__)
+_BURST = 5
+_BURST_NS = 10_000_000_000
 
 # A listener that sleeps while cameras come and go for hours must not fill the memory.
 _CAPACITY = 256
@@ -108,3 +113,39 @@ class EventHub:
         self._closed = True
         for stream in self._streams:
             stream._close()
+
+
+class EventLog:
+    """The log of one part's states, for programs that await no events.
+
+    A failure is an error, other trouble a warning, its end worth knowing, and all else for
+    debugging; so is what is more than five lines in ten seconds.
+    """
+
+    def __init__(self) -> None:
+        self._troubled = False
+        self._began_ns = 0
+        self._count = 0
+
+    def record(self, event: Event) -> None:
+        """Log one event."""
+        level = self._level(event)
+        if level > logging.DEBUG:
+            if event.at_ns - self._began_ns >= _BURST_NS:
+                self._began_ns, self._count = event.at_ns, 0
+            self._count += 1
+            level = level if self._count <= _BURST else logging.DEBUG
+        reason = f": {event.reason}" if event.reason else ""
+        extra = {"source": event.source, "state": event.state}
+        _log.log(level, "%s: %s%s", event.source, event.state, reason, extra=extra)
+
+    def _level(self, event: Event) -> int:
+        ended_badly = event.state == "ended" and event.reason
+        if event.state in ("stale", "lost", "failed") or ended_badly:
+            self._troubled = True
+            return logging.ERROR if event.state == "failed" else logging.WARNING
+        if event.state in ("live", "reopened"):
+            news = self._troubled or event.reason.startswith("now ")
+            self._troubled = False
+            return logging.INFO if news else logging.DEBUG
+        return logging.DEBUG

@@ -1,4 +1,4 @@
-"""A pipeline as a service: events to the log, health over HTTP, word to systemd."""
+"""A pipeline as a service: health over HTTP, word to systemd."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import contextlib
 import logging
 from types import TracebackType
 
-from pipeline.events import EventStream
 from pipeline.health import HealthServer
 from pipeline.notify import notify, watchdog_seconds
 from pipeline.pipeline import Pipeline
@@ -15,7 +14,6 @@ from pipeline.pipeline import Pipeline
 __all__ = ["Service"]
 
 _log = logging.getLogger(__name__)
-_TROUBLE = ("stale", "lost", "failed")
 
 
 class Service:
@@ -38,7 +36,6 @@ class Service:
             )
             url = self._server.url
             _log.info("health: %s/healthz and %s/metrics", url, url)
-        self._tasks.append(asyncio.create_task(log_events(pipeline.events()), name="log-events"))
         if (period := watchdog_seconds()) is not None:
             self._tasks.append(asyncio.create_task(_feed_watchdog(period), name="watchdog"))
         notify("READY=1")
@@ -56,29 +53,6 @@ class Service:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._server is not None:
             await asyncio.get_running_loop().run_in_executor(None, self._server.close)
-
-
-async def log_events(events: EventStream) -> None:
-    """Log what happens to cameras, engine and sinks, each with its source and state.
-
-    A failure is an error, other trouble a warning, its end worth knowing, and everything else
-    for debugging.
-    """
-    troubled = set()
-    async for event in events:
-        level = logging.DEBUG
-        if event.state in _TROUBLE or (event.state == "ended" and event.reason):
-            # --quiet shows errors only, and a sink or engine that failed is one.
-            level = logging.ERROR if event.state == "failed" else logging.WARNING
-            troubled.add(event.source)
-        elif event.state in ("live", "reopened") and (
-            event.source in troubled or event.reason.startswith("now ")
-        ):
-            level = logging.INFO
-            troubled.discard(event.source)
-        reason = f": {event.reason}" if event.reason else ""
-        extra = {"source": event.source, "state": event.state}
-        _log.log(level, "%s: %s%s", event.source, event.state, reason, extra=extra)
 
 
 async def _feed_watchdog(period: float) -> None:

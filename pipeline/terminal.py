@@ -121,7 +121,7 @@ class Terminal:
         log.setLevel(logging.DEBUG if debug else usual)
         # That a camera is back is no warning, but wanted by whoever read that it was lost; and
         # what was chosen by whoever left the choice to a measurement.
-        for name in ("pipeline.service", "pipeline.tuning"):
+        for name in ("pipeline.events", "pipeline.service", "pipeline.tuning"):
             wanted = logging.getLogger(name)
             wanted.setLevel(logging.NOTSET if quiet or debug else logging.INFO)
 

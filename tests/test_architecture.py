@@ -106,7 +106,7 @@ SHARED = {
         "show",
         "bench",
     },
-    "stages": {"base", "connection", "engine", "faults", "outlet", "placing", "watch"},
+    "stages": {"base", "connection", "deadline", "engine", "faults", "outlet", "placing", "watch"},
 }
 MODULES = sorted(PACKAGE.rglob("*.py"))
 

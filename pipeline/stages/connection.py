@@ -12,6 +12,7 @@ from pipeline.clock import Clock
 from pipeline.contracts import Reader
 from pipeline.errors import SourceError
 from pipeline.frame import Frame, FrameFormat
+from pipeline.stages.deadline import Deadline
 from pipeline.stages.faults import Faults
 from pipeline.worker import Worker
 
@@ -165,7 +166,8 @@ class Connection:
         future.add_done_callback(functools.partial(_copy, outer))
         watch = None
         if timeout is not None:
-            watch = loop.call_later(timeout, self._fail, outer, f"{what} within {timeout:g} s")
+            reason = f"{what} within {timeout:g} s"
+            watch = Deadline(timeout, functools.partial(self._fail, outer, reason))
         try:
             result: T = await outer
             return result

@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.backoff import Backoff
 from pipeline.channel import Channel, ChannelClosed
-from pipeline.events import Event, EventHub, EventStream
+from pipeline.events import Event, EventHub, EventLog, EventStream
 from pipeline.logs import JsonFormatter, KeyValueFormatter, RateLimit
 from pipeline.notify import notify, watchdog_seconds
 from pipeline.selector import Selector
@@ -199,3 +199,28 @@ def test_the_watchdog_is_fed_twice_as_often_as_needed(
     else:
         monkeypatch.setenv("WATCHDOG_PID", pid)
     assert watchdog_seconds() == wanted
+
+
+# What a program that awaits no events is told.
+
+
+def test_trouble_and_its_end_are_logged_by_the_library(caplog: pytest.LogCaptureFixture) -> None:
+    log = EventLog()
+    caplog.set_level(logging.INFO, "pipeline")
+    for state in ("connecting", "live", "lost", "connecting", "live", "ended"):
+        log.record(Event("door", state, "cut" if state == "lost" else "", 0))
+    assert [(made.levelname, made.getMessage()) for made in caplog.records] == [
+        ("WARNING", "door: lost: cut"),
+        ("INFO", "door: live"),
+    ]
+
+
+def test_trouble_again_and_again_is_logged_a_few_times(caplog: pytest.LogCaptureFixture) -> None:
+    log = EventLog()
+    caplog.set_level(logging.INFO, "pipeline")
+    for number in range(100):
+        log.record(Event("door", "lost", str(number), number * 1_000_000_000))
+    assert len(caplog.records) == 50  # five in each ten seconds
+    caplog.set_level(logging.DEBUG, "pipeline")
+    log.record(Event("door", "lost", "at last", 99_000_000_001))
+    assert caplog.records[-1].levelno == logging.DEBUG
