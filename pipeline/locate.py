@@ -46,7 +46,7 @@ _WORD = (
     r"minor|major|primary|secondary|preview|profile|onvif|axis|cgi|bin|mjpe?g|mjpg|jpe?g|image|"
     r"images|picture|snap|snapshot|still|h26[45]|hevc|av|mpeg|mp|hls|dash|rtsp|track|trackid|"
     r"unicast|multicast|udp|tcp|low|high|hd|sd|index|playlist|master|realmonitor|view|viewer|feed|"
-    r"web|public|test|demo|clips?|files?|movies?|data|assets|static|recordings?|api|v|x|a|b)"
+    r"web|public|test|demo|clips?|files?|movies?|data|assets|static|recordings?|api|healthz|metrics|v|x|a|b)"
 )
 _PART = rf"(?:{_WORD}\d{{0,3}}|\d{{1,3}})"
 _SUFFIX = (
