@@ -43,6 +43,7 @@ class Player:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            errors="replace",
         )
 
     def play(self, path: Path | str) -> dict[str, Any]:

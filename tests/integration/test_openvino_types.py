@@ -85,6 +85,7 @@ async def test_a_long_message_is_cut_between_characters(more: int, tmp_path: Pat
         ("empty.onnx", b""),
         ("other.xml", b"<net></net>"),
         ("other.xml", b"<html></html>"),
+        ("wrong.xml", b'<?xml version="1.0"?>\n<net name="a" versio="11"><layers>'),
         ("noise.tflite", b"\x00" * 100),
         ("noise", bytes(range(256))),
     ],

@@ -118,6 +118,14 @@ bool is_whole_onnx(std::istream& file, std::uint64_t bytes) {
     return graph;
 }
 
+// Whether XML begins with OpenVINO's element, of a version from 10 on, behind a declaration or none.
+bool begins_as_ir(std::string_view head) {
+    if (head.starts_with("<?xml ")) head.remove_prefix(std::min(head.find("?>"), head.size() - 2) + 2);
+    head.remove_prefix(std::min(head.find_first_not_of(" \t\r\n"), head.size()));
+    const auto element = head.substr(0, head.find('>'));
+    return element.starts_with("<net ") && element.find(" version=\"1") != element.npos;
+}
+
 // What a file is not, by its ending and first bytes. OpenVINO would find out, too, but only after
 // other frontends printed what they think of it on the user's terminal.
 void refuse_other_formats(const std::string& path) {
@@ -137,8 +145,7 @@ void refuse_other_formats(const std::string& path) {
         refuse(head.empty() ? "an ONNX model" : "an ONNX model, or not all of one");
     }
     if (ending == ".tflite" && (head.size() < 8 || head.substr(4, 4) != "TFL3")) refuse("a TFLite model");
-    if (ending == ".xml" && (head.find("<net") == head.npos || head.find("version=\"1") == head.npos))
-        refuse("an OpenVINO IR (XML)");
+    if (ending == ".xml" && !begins_as_ir(head)) refuse("an OpenVINO IR (XML)");
 }
 
 Owned<ov_model_t> read_file(const Api& api, const ov_core_t* core, const std::string& path) {
