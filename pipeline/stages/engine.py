@@ -187,8 +187,15 @@ class EngineRoom:
     async def _close_when_free(self, pair: tuple[Executor, Ring]) -> None:
         """Close a replaced executor as soon as the engine lets go of all its slots."""
         executor, ring = pair
-        for slot in [await ring.acquire() for _ in range(ring.depth)]:
-            slot.release()
+        slots: list[Slot] = []
+        try:
+            while len(slots) < ring.depth:
+                slots.append(await ring.acquire())
+        except ClosedError:
+            return  # at the end, when all are closed
+        finally:
+            for slot in slots:
+                slot.release()
         await executor.close(_HUNG_SECONDS)
         self._retired.remove(pair)
 
