@@ -187,6 +187,12 @@ class FramePool:
         return len(self._free)
 
     @property
+    def all_viewed(self) -> bool:
+        """True if nothing but views holds any buffer."""
+        with self.lock:
+            return all(frame._views > 0 and frame._holders == 0 for frame in self._frames)
+
+    @property
     def nbytes(self) -> int:
         """Bytes of all buffers and pictures together."""
         return sum(frame.pixels.nbytes for frame in self._frames) + self._picture_bytes

@@ -27,7 +27,7 @@ from pipeline.settings import Config
 from pipeline.sources import SourceSettings
 from pipeline.stages.base import Stage
 from pipeline.stages.outlet import Outlet
-from pipeline.stats import Recorder, Stats
+from pipeline.stats import KEPT, Recorder, Stats
 from pipeline.tuning import tune
 
 __all__ = ["Health", "Runner"]
@@ -348,6 +348,11 @@ class Runner:
             f"camera {name}: {camera.state}"
             for name, camera in self.recorder.cameras.copy().items()
             if camera.state in ("connecting", "stale", "lost")
+        ]
+        problems += [
+            f"camera {name}: {KEPT}"
+            for name, camera in self.recorder.cameras.copy().items()
+            if camera.kept and not ended
         ]
         if not self._parts.engine.ready:
             problems.append("engine: being opened anew")

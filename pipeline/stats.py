@@ -17,6 +17,7 @@ from pipeline.choice import Choice
 from pipeline.results import Stamps
 
 __all__ = [
+    "KEPT",
     "STAGES",
     "CameraRecorder",
     "CameraStats",
@@ -164,6 +165,7 @@ class RecentRate:
         self._slot = max(self._slot, slot)
 
 
+KEPT = "the program keeps result.image of all frame buffers, so no frame can be read; keep .copy()"
 Kind = Literal["camera", "engine", "sink"]
 STAGES = ("capture", "preprocess", "infer", "postprocess")
 
@@ -245,6 +247,7 @@ class CameraRecorder:
     results: int = 0
     reconnects: int = 0
     damaged: int = 0
+    kept: bool = False  # the program keeps all frame buffers
     dropped: Counter[str] = field(default_factory=Counter)
     latency: Histogram = field(default_factory=Histogram)
     stages: dict[str, Histogram] = field(

@@ -18,7 +18,7 @@ from pipeline.events import State
 from pipeline.frame import Frame, FrameFormat, FramePool, check_size
 from pipeline.stages.connection import Connection, Read, Taken
 from pipeline.stages.faults import Faults
-from pipeline.stats import CameraRecorder
+from pipeline.stats import KEPT, CameraRecorder
 
 __all__ = ["Capture", "CaptureSettings"]
 
@@ -29,6 +29,7 @@ _MOST_STUCK = 3
 _CLOSE_SECONDS = 1.0
 # Reads that are begun at a time where all frames count: the reader need not wait for the loop.
 _AHEAD = 2
+_KEPT_SECONDS = 1.0
 # Buffers of that many formats are kept, for a source that goes to and fro between two.
 _MOST_POOLS = 2
 
@@ -99,6 +100,7 @@ class Capture:
         self._stopping = asyncio.Event()
         self._given_up = False
         self._sequence = 0
+        self._short_ns = 0  # since when there was no buffer
         self._damaged = 0  # of this connection, as far as counted
         self._sample = b""
         self._sample_ns = 0
@@ -302,8 +304,26 @@ class Capture:
             self._freed = self._loop.create_future()
             # One may have come back from another thread before the future was there.
             if self._pool.free == 0:
-                await self._freed
+                watch = self._loop.call_later(_KEPT_SECONDS, self._check_kept)
+                try:
+                    await self._freed
+                finally:
+                    watch.cancel()
+        if frame is not None:
+            self._recorder.kept, self._short_ns = False, 0
+        elif self._short_ns == 0:
+            self._short_ns = self._clock.now()
+        elif self._clock.now() - self._short_ns > _KEPT_SECONDS * 1e9:
+            self._check_kept()
         return frame
+
+    def _check_kept(self) -> None:
+        """Say once that the program keeps all buffers, where it does."""
+        if self._recorder.kept or self._pool is None or not self._pool.all_viewed:
+            return
+        self._recorder.kept = True
+        camera = self._settings.camera
+        _log.warning("%s: %s", camera, KEPT, extra={"source": camera})
 
     async def _take(self, read: Read) -> bool:
         """One frame from the reader into the channel; False at its end."""

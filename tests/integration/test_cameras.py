@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -14,6 +14,9 @@ from pipeline import ClosedError, ConfigError, Pipeline, SourceError
 from pipeline.backends.simulated import expected_output
 from pipeline.config import parse
 from pipeline.sources.synthetic import synthetic_frame
+
+if TYPE_CHECKING:
+    from tests.conftest import Until
 
 pytestmark = pytest.mark.usefixtures("no_leak")
 
@@ -223,3 +226,30 @@ def test_a_camera_differs_from_the_common_preprocess_in_what_it_sets() -> None:
         ConfigError, match=r"^cameras\.door\.preprocess\.mean: belongs to the model"
     ):
         parse({"model": simulated()["model"], "cameras": cameras}, Path.cwd())
+
+
+@pytest.mark.parametrize("fps", ["", "&fps=200"])
+async def test_a_program_that_keeps_every_image_is_warned(
+    fps: str, until: Until, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = simulated()
+    config["source"] = {"uri": f"synthetic:?width=64&height=48{fps}"}
+    kept = []
+    async with Pipeline(config) as pipeline:
+
+        async def keep() -> None:
+            async for result in pipeline:
+                kept.append(result.image)
+
+        keeping = asyncio.create_task(keep())
+        await until(lambda: not pipeline.health().ok)
+        (problem,) = pipeline.health().problems
+        assert problem.startswith("camera camera: the program keeps result.image")
+        assert ".copy()" in problem
+        assert [made.getMessage() for made in caplog.records] == [problem.removeprefix("camera ")]
+        had = len(kept)
+        kept.clear()
+        await until(lambda: len(kept) > 0)  # it goes on as soon as they are free
+        await until(lambda: pipeline.health().ok or len(kept) >= had)
+        pipeline.cancel()
+        await keeping
