@@ -83,7 +83,7 @@ class Connection:
         self._closed: asyncio.Future[None] | None = None
         self._waiting: asyncio.Future[Any] | None = None
         self._broken_turn = -1
-        self._grabbed = (0, 0, 0)  # when the newest frame was begun, captured and grabbed
+        self._began = self._captured = self._grabbed = 0  # of the newest frame
 
     async def open(self, timeout: float | None) -> FrameFormat:
         """Open the reader. SourceError when it fails or takes longer than ``timeout`` s."""
@@ -207,16 +207,16 @@ class Connection:
             captured = self._reader.grab()
             if captured is None:
                 return None
-            self._grabbed = began, captured, self._clock.now()
-        began, captured, grabbed = self._grabbed
+            self._began, self._captured, self._grabbed = began, captured, self._clock.now()
         sample = b""
-        decoded = frame is not None and (read.again or wanted(captured))
+        decoded = frame is not None and (read.again or wanted(self._captured))
         if frame is not None and decoded:
             self._reader.retrieve(frame.pixels)
             if self._sampled:
                 height, width, *_ = frame.pixels.shape
                 sample = frame.pixels[:: height // 16 + 1, :: width // 16 + 1].tobytes()
-        return Taken(began, captured, grabbed, self._clock.now(), decoded, sample)
+        now = self._clock.now()
+        return Taken(self._began, self._captured, self._grabbed, now, decoded, sample)
 
     def _close(self) -> None:
         if self._opened:

@@ -115,7 +115,11 @@ def test_nothing_large_is_allocated_for_a_frame_and_few_objects_are(
 
 def test_of_a_clip_only_the_decoder_allocates(tmp_path: Path) -> None:
     found = counted(CLIP, tmp_path, "memory")
-    assert set(found.large) <= {"libavutil", "libavcodec", "libswscale"}
+    large = dict(found.large)
+    # Reading begins anew with a buffer of Python's, at each start of the clip's 120 frames.
+    blocks, _ = large.pop("libpython3", (0, 0))
+    assert blocks <= FRAMES // 120 + 1
+    assert set(large) <= {"libavutil", "libavcodec", "libswscale"}
 
 
 def test_a_frame_goes_through_few_hands(tmp_path: Path) -> None:
