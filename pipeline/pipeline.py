@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.clock import Clock
-from pipeline.config import load, parse
+from pipeline.config import load, parse, parse_source
 from pipeline.errors import ClosedError, ConfigError
 from pipeline.runner import Runner
 from pipeline.settings import Config
@@ -51,6 +51,7 @@ class Pipeline(Runner):
         if not isinstance(config, Config):
             config = parse(config, Path.cwd(), fed=frames is not None)
         super().__init__(config, frames=frames, live=live, max_frames=max_frames, clock=clock)
+        self._base = Path.cwd()  # where relative paths start
 
     @classmethod
     def from_yaml(
@@ -58,20 +59,20 @@ class Pipeline(Runner):
     ) -> Pipeline:
         """From a YAML file; ``overrides`` are ``path.to.key=value``, ``options`` as above."""
         fed = options.get("frames") is not None
-        return cls(load(path, list(overrides), fed=fed), **options)
+        pipeline = cls(load(path, list(overrides), fed=fed), **options)
+        pipeline._base = Path(os.path.abspath(path)).parent
+        return pipeline
 
     async def add_camera(self, name: str, source: Mapping[str, Any] | SourceSettings) -> None:
         """Take frames of another camera, too, while the pipeline runs.
 
-        ``source`` is what the YAML has under ``cameras``. Its file or device is opened now,
-        unless it may come later (``at_start: wait``, the default for streams). SourceError when
-        it cannot be opened, ConfigError when the name is taken or the settings are wrong.
+        ``source`` is what the YAML has under ``cameras``, with paths from the same folder. Its
+        file or device is opened now, unless it may come later (``at_start: wait``, the default
+        for streams). SourceError when it cannot be opened, ConfigError when the name is taken
+        or the settings are wrong.
         """
         if not isinstance(source, SourceSettings):
-            whole = self.config.model_dump(mode="json", exclude_unset=True)
-            whole.pop("source", None)
-            whole["cameras"] = {name: dict(source)}
-            source = parse(whole, Path.cwd()).cameras[name]
+            source = parse_source(source, self._base, name)
         await super().add_camera(name, source)
 
     def run(self, *, handle_signals: bool = False) -> Stats:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import cv2
 import numpy as np
 import pytest
 
@@ -80,6 +82,21 @@ async def test_cameras_come_and_go() -> None:
                 break
     assert seen["extra"] == 5
     assert "extra" not in pipeline.stats().cameras
+
+
+async def test_an_added_camera_starts_at_the_folder_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "frames").mkdir()
+    for number in range(3):
+        image = synthetic_frame(number, 64, 48)
+        assert cv2.imwrite(str(tmp_path / f"frames/{number}.png"), image)
+    (tmp_path / "camera.yaml").write_text(json.dumps(simulated(frames=200)))
+    added = 0
+    async with Pipeline.from_yaml(tmp_path / "camera.yaml") as pipeline:
+        async for result in pipeline:
+            if result.camera == "camera" and result.sequence == 2:
+                await pipeline.add_camera("folder", {"uri": "frames"})
+            added += result.camera == "folder"
+    assert added == 3
 
 
 async def test_a_camera_that_could_not_be_added_is_gone(tmp_path: Path) -> None:
