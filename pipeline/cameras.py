@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 
 from pipeline import graph as wiring
 from pipeline.assembly import Assembly
 from pipeline.errors import ClosedError, ConfigError, SourceError
-from pipeline.settings import Config
+from pipeline.settings import CAMERA_NAME, Config
 from pipeline.sources import SourceSettings
 from pipeline.stages.capture import Capture
 
@@ -74,6 +75,8 @@ class Cameras:
         parts = self._parts
         if self._ending:
             raise ClosedError("pipeline: it ends, no camera can be added")
+        if not re.fullmatch(CAMERA_NAME, name):
+            raise ConfigError(f"cameras.{name!r}: needed 1 to 64 letters, digits, '_', '.' or '-'")
         if name in parts.captures:
             raise ConfigError(f"cameras.{name}: there is a camera of that name already")
         capture = parts.add_camera(wiring.camera_wiring(self._config, name, source), source)

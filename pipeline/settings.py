@@ -13,8 +13,9 @@ from pipeline.preprocess import PreprocessSettings
 from pipeline.sinks.settings import SinkSettings, refuse_shared_output
 from pipeline.sources.settings import SourceSettings
 
-__all__ = ["CameraSettings", "Cameras", "Config", "RingSettings"]
+__all__ = ["CAMERA_NAME", "CameraSettings", "Cameras", "Config", "RingSettings"]
 
+CAMERA_NAME = r"^[\w.-]{1,64}$"
 _Depth = Annotated[int, Field(ge=1, le=256)]
 
 
@@ -46,7 +47,7 @@ class Cameras(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    cameras: dict[Annotated[str, Field(pattern=r"^[\w.-]{1,64}$")], CameraSettings] = Field(
+    cameras: dict[Annotated[str, Field(pattern=CAMERA_NAME)], CameraSettings] = Field(
         default_factory=dict,
         max_length=256,
         description="Several sources that share the model, by name; in place of source.",
