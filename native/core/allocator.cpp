@@ -1,6 +1,7 @@
 #include "core/allocator.hpp"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -20,6 +21,7 @@ struct Allocator::Block final : Command {
     int refs = 0;
     bool free_when_idle = false;
     bool once = false;  // never to be handed out again
+    bool of_slot = false;
     Direction direction = Direction::input;
     std::size_t index = 0;
     std::shared_ptr<ContextQueue> queue;
@@ -67,16 +69,30 @@ std::byte* Allocator::malloc(std::size_t bytes) {
     }
     block->refs = 0;
     block->free_when_idle = false;
+    block->of_slot = false;
+    return keep(std::move(block));
+}
+
+// The base of a block that is handed out from now on. Called with the lock held.
+std::byte* Allocator::keep(std::unique_ptr<Block> block) {
     std::byte* const base = block->driver.base;
-    allocated_.emplace(base, std::move(block));
+    try {
+        allocated_.emplace(base, std::move(block));
+    } catch (const std::bad_alloc&) {
+        hand_back(std::move(block));
+        throw;
+    }
     return base;
 }
 
 BlockRef Allocator::lease_slot(SlotKey slot, std::size_t bytes) {
-    if (limits_.reuse) return lease(bytes);
-    return lease_once(bytes, [slot, direction = direction_, index = index_, bytes](EngineContext& context) {
+    const auto how = [slot, direction = direction_, index = index_, bytes](EngineContext& context) {
         return context.allocate_slot(slot, direction, index, bytes);
-    });
+    };
+    BlockRef ref = limits_.reuse ? lease(bytes) : lease_once(bytes, how);
+    const std::lock_guard lock(mutex_);
+    allocated_.at(ref.block().base)->of_slot = ref.of_slot_ = true;
+    return ref;
 }
 
 BlockRef Allocator::import(std::size_t bytes, DmaBuf buffer) {
@@ -93,8 +109,8 @@ BlockRef Allocator::lease_once(std::size_t bytes, Obtain how) {
     block->free_when_idle = true;
     block->once = true;
     const DriverBlock driver = block->driver;
-    allocated_.emplace(driver.base, std::move(block));
-    return {shared_from_this(), driver};
+    keep(std::move(block));
+    return {shared_from_this(), driver, false};
 }
 
 std::unique_ptr<Allocator::Block> Allocator::obtain(std::unique_lock<std::mutex>& lock, std::size_t bytes,
@@ -103,11 +119,15 @@ std::unique_ptr<Allocator::Block> Allocator::obtain(std::unique_lock<std::mutex>
     lock.unlock();  // the context's thread may need the lock to finish its run first
     std::unique_ptr<Block> block;
     try {
-        block = allocate(std::move(how));
+        block = allocate(bytes, std::move(how));
     } catch (const Error& error) {
         lock.lock();
         counters_.live_bytes -= bytes;
         throw Error(error.code(), place() + error.what());
+    } catch (...) {
+        lock.lock();
+        counters_.live_bytes -= bytes;
+        throw;
     }
     lock.lock();
     ++counters_.allocations;
@@ -119,12 +139,15 @@ std::unique_ptr<Allocator::Block> Allocator::obtain(std::unique_lock<std::mutex>
 
 // Count `bytes` against the limit, giving up free blocks first. Called with the lock held.
 void Allocator::reserve(std::size_t bytes) {
-    while (counters_.live_bytes + bytes > limits_.max_bytes && !free_.empty()) {
+    const auto exceeds = [&] {
+        return counters_.live_bytes > limits_.max_bytes || bytes > limits_.max_bytes - counters_.live_bytes;
+    };
+    while (exceeds() && !free_.empty()) {
         const auto largest = std::prev(free_.end());
         hand_back(std::move(largest->second));
         free_.erase(largest);
     }
-    if (counters_.live_bytes + bytes > limits_.max_bytes) {
+    if (exceeds()) {
         throw Error(Errc::allocation, place() + std::to_string(bytes) + " bytes needed, but " +
                                           std::to_string(counters_.live_bytes) + " of at most " +
                                           std::to_string(limits_.max_bytes) +
@@ -133,7 +156,7 @@ void Allocator::reserve(std::size_t bytes) {
     counters_.live_bytes += bytes;
 }
 
-std::unique_ptr<Allocator::Block> Allocator::allocate(Obtain how) {
+std::unique_ptr<Allocator::Block> Allocator::allocate(std::size_t bytes, Obtain how) {
     // Shared with the thread, which may come to it after the wait was given up.
     struct Pending {
         std::mutex mutex;
@@ -141,7 +164,7 @@ std::unique_ptr<Allocator::Block> Allocator::allocate(Obtain how) {
         std::unique_ptr<Block> block;
     };
     auto pending = std::make_shared<Pending>();
-    auto task = [pending, queue = queue_, direction = direction_, index = index_,
+    auto task = [pending, queue = queue_, direction = direction_, index = index_, bytes,
                  how = std::move(how)](EngineContext& context) {
         // Not over the driver's call, which may hang: who gives up must be able to say so.
         const auto abandoned = [&] {
@@ -155,6 +178,12 @@ std::unique_ptr<Allocator::Block> Allocator::allocate(Obtain how) {
         block->index = index;
         block->queue = queue;
         queue->block_added();
+        if (block->driver.base == nullptr || block->driver.length < bytes) {
+            const std::size_t given = block->driver.length;
+            block.release()->execute(context);
+            throw Error(Errc::allocation,
+                        std::to_string(bytes) + " bytes needed, the engine gave " + std::to_string(given));
+        }
         const std::lock_guard lock(pending->mutex);
         if (pending->abandoned) {
             block.release()->execute(context);
@@ -199,7 +228,11 @@ void Allocator::settle(Allocated::iterator entry) noexcept {
         hand_back(std::move(block));
     } else {
         const auto length = block->driver.length;
-        free_.emplace(length, std::move(block));
+        try {
+            free_.emplace(length, std::move(block));
+        } catch (const std::bad_alloc&) {
+            hand_back(std::move(block));
+        }
     }
 }
 
@@ -229,7 +262,7 @@ BlockRef Allocator::find(const void* base) {
     const auto entry = allocated_.find(base);
     if (entry == allocated_.end()) return {};
     ++entry->second->refs;
-    return {shared_from_this(), entry->second->driver};
+    return {shared_from_this(), entry->second->driver, entry->second->of_slot};
 }
 
 BlockRef Allocator::lease(std::size_t bytes) {
@@ -259,13 +292,16 @@ Counters Allocator::counters() const noexcept {
 }
 
 BlockRef::BlockRef(BlockRef&& other) noexcept
-    : allocator_(std::move(other.allocator_)), block_(std::exchange(other.block_, {})) {}
+    : allocator_(std::move(other.allocator_)),
+      block_(std::exchange(other.block_, {})),
+      of_slot_(other.of_slot_) {}
 
 BlockRef& BlockRef::operator=(BlockRef&& other) noexcept {
     if (this != &other) {
         reset();
         allocator_ = std::move(other.allocator_);
         block_ = std::exchange(other.block_, {});
+        of_slot_ = other.of_slot_;
     }
     return *this;
 }

@@ -60,7 +60,7 @@ public:
     [[nodiscard]] BlockRef find(const void* base);
     // A block that goes back to the free list with its last reference.
     [[nodiscard]] BlockRef lease(std::size_t bytes);
-    // The same for a slot.
+    // The same for a slot, and known as such.
     [[nodiscard]] BlockRef lease_slot(SlotKey slot, std::size_t bytes);
     // A block in a dma-buf, let go of with its last reference. Throws what the engine throws.
     [[nodiscard]] BlockRef import(std::size_t bytes, DmaBuf buffer);
@@ -79,11 +79,12 @@ private:
     int change_refs(const void* base, int value, bool relative) noexcept;
     void hand_back(std::unique_ptr<Block> block) noexcept;
     void settle(Allocated::iterator entry) noexcept;
+    std::byte* keep(std::unique_ptr<Block> block);
     void reserve(std::size_t bytes);
     using Obtain = std::function<DriverBlock(EngineContext&)>;
     // From the driver, counted. Called with the lock held, which it gives up meanwhile.
     std::unique_ptr<Block> obtain(std::unique_lock<std::mutex>& lock, std::size_t bytes, Obtain how);
-    std::unique_ptr<Block> allocate(Obtain how);
+    std::unique_ptr<Block> allocate(std::size_t bytes, Obtain how);
     // A block that goes back to the driver with its last reference.
     [[nodiscard]] BlockRef lease_once(std::size_t bytes, Obtain how);
     [[nodiscard]] std::string place() const;  // "input 0 'image': "
@@ -113,15 +114,18 @@ public:
 
     [[nodiscard]] explicit operator bool() const noexcept { return allocator_ != nullptr; }
     [[nodiscard]] const DriverBlock& block() const noexcept { return block_; }
+    // True for a block of a slot.
+    [[nodiscard]] bool of_slot() const noexcept { return of_slot_; }
     void reset() noexcept;
 
 private:
     friend class Allocator;
-    BlockRef(std::shared_ptr<Allocator> allocator, DriverBlock block) noexcept
-        : allocator_(std::move(allocator)), block_(block) {}
+    BlockRef(std::shared_ptr<Allocator> allocator, DriverBlock block, bool of_slot) noexcept
+        : allocator_(std::move(allocator)), block_(block), of_slot_(of_slot) {}
 
     std::shared_ptr<Allocator> allocator_;
     DriverBlock block_;
+    bool of_slot_ = false;
 };
 
 }  // namespace pipeline

@@ -49,7 +49,8 @@ public:
 
     [[nodiscard]] const Area& area() const noexcept { return area_; }
     [[nodiscard]] bool within(const Frame& frame) const noexcept {
-        return frame.rows >= area_.top + area_.rows && frame.columns >= area_.left + area_.columns;
+        return frame.rows >= area_.top && frame.rows - area_.top >= area_.rows &&
+               frame.columns >= area_.left && frame.columns - area_.left >= area_.columns;
     }
     // `frame` holds the area; `into` has rows for its height, of its width.
     virtual void draw(const Frame& frame, Target into) const = 0;

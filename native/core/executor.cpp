@@ -122,20 +122,19 @@ void Executor::apply_shape(const std::vector<std::int64_t>& shape) {
     };
     const Shape before = spec(Direction::input, 0).shape;
     std::shared_ptr<TensorSpecs> changed;
-    for (std::size_t i = 0; i < threads_.size(); ++i) {
-        try {
-            changed = change(i, shape);
-        } catch (...) {
-            for (std::size_t k = 0; k <= i; ++k) {
-                try {
-                    static_cast<void>(change(k, before));
-                } catch (const Error&) {  // the first failure tells more
-                }
+    std::size_t asked = 0;
+    try {
+        while (asked < threads_.size()) changed = change(asked++, shape);
+        adopt(std::move(*changed));
+    } catch (...) {
+        for (std::size_t k = 0; k < asked; ++k) {
+            try {
+                static_cast<void>(change(k, before));
+            } catch (const Error&) {  // the first failure tells more
             }
-            throw;
         }
+        throw;
     }
-    adopt(std::move(*changed));
 }
 
 std::string Executor::route(Direction direction, std::size_t index) const {

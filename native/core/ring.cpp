@@ -42,9 +42,9 @@ View::~View() { ring_->drop_view(slot_); }
 
 Ring::Ring(std::shared_ptr<Executor> executor, std::size_t depth)
     : executor_(std::move(executor)), busy_(executor_->context_count()) {
-    executor_->ring_opened();
     slots_.reserve(depth);
     finished_.reserve(depth);
+    executor_->ring_opened();  // last, as only the destructor undoes it
 }
 
 Ring::~Ring() { close(); }
@@ -189,9 +189,10 @@ void Ring::bind(Slot& slot, Direction direction, std::span<const UserArray> arra
         const auto& allocator = executor_->allocator(slot.context, direction, array.index);
         BlockRef ref = allocator->find(array.data);
         const std::size_t needed = executor_->spec(direction, array.index).driver_size();
-        if (executor_->rebinds() && ref && ref.block().length >= needed) {
+        const bool fits = executor_->rebinds() && ref && ref.block().length >= needed;
+        // Another ring could hand its slot out again during the run.
+        if (fits && (borrow(slot, direction, array.data) || !ref.of_slot())) {
             blocks[array.index] = ref.block();
-            borrow(slot, direction, array.data);
             slot.bound.push_back(std::move(ref));
             routes[first + array.index] = Route::bound;
         } else {
@@ -216,23 +217,27 @@ const DriverBlock& Ring::whole(const Slot& slot, Direction direction, std::size_
     return block;
 }
 
-// The run of `slot` works on a block of another slot of this ring: that one is not handed out again
-// meanwhile. Called with the lock held.
-void Ring::borrow(Slot& slot, Direction direction, const std::byte* base) {
+// True if the block is one of this ring: its slot is not handed out again before the run of `slot`
+// ends. Called with the lock held.
+bool Ring::borrow(Slot& slot, Direction direction, const std::byte* base) {
     for (const auto& other : slots_) {
         const auto& blocks = other->own(direction);
         const bool lends = std::any_of(blocks.begin(), blocks.end(),
                                        [base](const BlockRef& ref) { return ref.block().base == base; });
-        if (!lends || other.get() == &slot) continue;
-        slot.borrowed.push_back(other.get());
-        ++other->views;
+        if (!lends) continue;
+        if (other.get() != &slot) {
+            slot.borrowed.push_back(other.get());
+            ++other->views;
+        }
+        return true;
     }
+    return false;
 }
 
-void Ring::return_borrowed(Slot& slot, std::vector<BlockRef>& garbage) noexcept {
+void Ring::return_borrowed(Slot& slot) noexcept {
     for (Slot* const other : slot.borrowed) {
         --other->views;
-        settle(*other, garbage);
+        settle(*other);
     }
     slot.borrowed.clear();
 }
@@ -248,16 +253,26 @@ std::vector<Route> Ring::submit(SlotId id, std::span<const UserArray> inputs,
     std::vector<Route> routes = begin(slot, inputs, outputs);
     lock.unlock();
     // The slot is ours until the command is posted: nobody else touches a submitted one.
-    for (const auto& array : inputs) {
-        if (routes[array.index] != Route::copied) continue;
-        std::byte* const base = slot.run_inputs[array.index].base;
-        for_each_run(executor_->spec(Direction::input, array.index),
-                     [&](std::size_t to, std::size_t from, std::size_t bytes) {
-                         std::memcpy(base + to, array.data + (array.driver_strides ? to : from), bytes);
-                     });
+    try {
+        copy_inputs(slot, inputs, routes);
+    } catch (...) {
+        finish(slot, Error(Errc::run, "no memory to copy the inputs"), {});
+        throw;
     }
     executor_->queue(slot.context)->post(slot);
     return routes;
+}
+
+void Ring::copy_inputs(const Slot& slot, std::span<const UserArray> inputs,
+                       std::span<const Route> routes) const {
+    for (const auto& array : inputs) {
+        std::byte* const base = slot.run_inputs[array.index].base;
+        if (routes[array.index] != Route::copied || array.data == base) continue;
+        for_each_run(executor_->spec(Direction::input, array.index),
+                     [&](std::size_t to, std::size_t from, std::size_t bytes) {
+                         std::memmove(base + to, array.data + (array.driver_strides ? to : from), bytes);
+                     });
+    }
 }
 
 // filling -> submitted, on these blocks. Called with the lock held.
@@ -275,13 +290,12 @@ std::vector<Route> Ring::begin(Slot& slot, std::span<const UserArray> inputs,
 }
 
 void Ring::finish(Slot& slot, std::optional<Error> error, RunTimes times) noexcept {
-    std::vector<BlockRef> garbage;
     std::shared_ptr<Ring> keep;  // released last, and may well be the ring's end
     const std::lock_guard lock(mutex_);
     keep = std::move(slot.keep_alive);
     slot.drawing = {};
     slot.bound.clear();  // references only; the engine undid its own binding
-    return_borrowed(slot, garbage);
+    return_borrowed(slot);
     slot.error = std::move(error);
     slot.times = times;
     slot.state = SlotState::done;
@@ -289,11 +303,11 @@ void Ring::finish(Slot& slot, std::optional<Error> error, RunTimes times) noexce
         finished_.push_back(&slot);
         notifier_->signal();
     }
-    settle(slot, garbage);
+    settle(slot);
 }
 
 // Return a slot that nobody needs any more. Called with the lock held.
-void Ring::settle(Slot& slot, std::vector<BlockRef>& garbage) noexcept {
+void Ring::settle(Slot& slot) noexcept {
     if (slot.views > 0 || slot.state == SlotState::submitted) return;
     if (slot.released) {
         slot.state = SlotState::free;
@@ -305,9 +319,7 @@ void Ring::settle(Slot& slot, std::vector<BlockRef>& garbage) noexcept {
         }
     }
     if (closed_) {
-        std::move(slot.inputs.begin(), slot.inputs.end(), std::back_inserter(garbage));
-        std::move(slot.outputs.begin(), slot.outputs.end(), std::back_inserter(garbage));
-        slot.inputs.clear();
+        slot.inputs.clear();  // the driver gets them later, from the context's thread
         slot.outputs.clear();
     }
 }
@@ -334,12 +346,11 @@ RunTimes Ring::lease(SlotId id) {
 }
 
 void Ring::release(SlotId id) {
-    std::vector<BlockRef> garbage;
     const std::lock_guard lock(mutex_);
     Slot& slot = checked(id);
     slot.released = true;
     if (slot.state == SlotState::done) std::erase(finished_, &slot);
-    settle(slot, garbage);
+    settle(slot);
 }
 
 std::shared_ptr<View> Ring::view(SlotId id, Direction direction, std::size_t index) {
@@ -363,11 +374,10 @@ std::shared_ptr<View> Ring::view(SlotId id, Direction direction, std::size_t ind
 }
 
 void Ring::drop_view(std::size_t index) noexcept {
-    std::vector<BlockRef> garbage;
     const std::lock_guard lock(mutex_);
     Slot& slot = *slots_[index];
     --slot.views;
-    settle(slot, garbage);
+    settle(slot);
 }
 
 void Ring::copy_output(SlotId id, const UserArray& target) {
@@ -420,21 +430,20 @@ std::size_t Ring::running(std::size_t context) const noexcept {
 }
 
 void Ring::close() noexcept {
-    std::vector<BlockRef> garbage;
     std::unique_lock lock(mutex_);
-    shut(garbage);
+    shut();
     drawn_.wait(lock, [this] { return drawing_ == 0; });  // who closes need not keep frames any longer
 }
 
 // Called with the lock held.
-void Ring::shut(std::vector<BlockRef>& garbage) noexcept {
+void Ring::shut() noexcept {
     if (closed_) return;
     closed_ = true;
     notifier_.reset();  // whoever closes may keep the ring for long, and needs its descriptor no more
     executor_->ring_closed();
     finished_.clear();
     if (reshaping_) return;  // who reshapes gives the blocks back
-    for (const auto& slot : slots_) settle(*slot, garbage);
+    for (const auto& slot : slots_) settle(*slot);
 }
 
 }  // namespace pipeline

@@ -157,7 +157,7 @@ private:
     bool fit(Slot& slot);
     void refit(const std::vector<std::int64_t>& shape);
     [[nodiscard]] const DriverBlock& whole(const Slot& slot, Direction direction, std::size_t index) const;
-    void shut(std::vector<BlockRef>& garbage) noexcept;
+    void shut() noexcept;
     Slot& checked(SlotId id) const;
     void expect(const Slot& slot, SlotState state, std::string_view action) const;
     void check_arrays(const Slot& slot, Direction direction, std::span<const UserArray> arrays) const;
@@ -165,14 +165,16 @@ private:
     void check_wanted(const Slot& slot) const;
     bool begin_drawing(const Slot& slot) noexcept;
     void end_drawing() noexcept;
+    void copy_inputs(const Slot& slot, std::span<const UserArray> inputs,
+                     std::span<const Route> routes) const;
     std::vector<Route> begin(Slot& slot, std::span<const UserArray> inputs,
                              std::span<const UserArray> outputs);
     void bind(Slot& slot, Direction direction, std::span<const UserArray> arrays, std::vector<Route>& routes);
     void finish(Slot& slot, std::optional<Error> error, RunTimes times) noexcept;
-    void settle(Slot& slot, std::vector<BlockRef>& garbage) noexcept;
+    void settle(Slot& slot) noexcept;
     void drop_view(std::size_t slot) noexcept;
-    void borrow(Slot& slot, Direction direction, const std::byte* base);
-    void return_borrowed(Slot& slot, std::vector<BlockRef>& garbage) noexcept;
+    bool borrow(Slot& slot, Direction direction, const std::byte* base);
+    void return_borrowed(Slot& slot) noexcept;
 
     const std::shared_ptr<Executor> executor_;
     std::optional<Notifier> notifier_{std::in_place};  // until the ring is closed

@@ -33,7 +33,6 @@ void Ring::reshape(const std::vector<std::int64_t>& shape) {
     } catch (...) {
         failure = std::current_exception();
     }
-    std::vector<BlockRef> garbage;
     {
         const std::lock_guard lock(mutex_);
         reshaping_ = false;
@@ -42,9 +41,9 @@ void Ring::reshape(const std::vector<std::int64_t>& shape) {
                    std::all_of(slot->outputs.begin(), slot->outputs.end(), has_block);
         });
         if (closed_) {
-            for (const auto& slot : slots_) settle(*slot, garbage);
+            for (const auto& slot : slots_) settle(*slot);
         } else if (!usable) {
-            shut(garbage);
+            shut();
         } else if (want_free_) {
             want_free_ = false;
             notifier_->signal();

@@ -90,7 +90,7 @@ Ring::Canvas Ring::canvas(Slot& slot, const Drawing& drawing) const {
         strides[3] != 1 || strides[2] != 3) {
         refuse("pictures can only be drawn on uint8 (1, height, width, 3)");
     }
-    const Canvas result{{reinterpret_cast<std::uint8_t*>(slot.inputs[0].block().base), strides[1]},
+    const Canvas result{{reinterpret_cast<std::uint8_t*>(whole(slot, Direction::input, 0).base), strides[1]},
                         static_cast<std::size_t>(spec.shape[1]),
                         static_cast<std::size_t>(spec.shape[2])};
     const Area& area = drawing.drawer->area();

@@ -42,6 +42,7 @@ struct Calls {
     std::atomic<Gate*> run{nullptr};
     std::atomic<int> runs{0};
     std::atomic<int> blocks{0};
+    std::atomic<std::size_t> withheld{0};  // bytes of each block
 
     static void pass(std::atomic<Gate*>& gate) {
         if (Gate* const now = gate.exchange(nullptr)) now->pass();
@@ -58,7 +59,7 @@ public:
         auto memory = std::make_unique<std::byte[]>(bytes);
         std::byte* const base = memory.get();
         memory_[base] = std::move(memory);
-        return {base, bytes, nullptr};
+        return {base, bytes - calls_->withheld, nullptr};
     }
     void release(Direction /*direction*/, std::size_t /*index*/, DriverBlock block) noexcept override {
         --calls_->blocks;
@@ -120,6 +121,44 @@ void an_allocation_that_hangs_is_given_up() {
     gate.open();  // what comes after all goes back to the driver
     test::eventually([&] { return it.calls->blocks == 0; });
     CHECK(it.executor->counters().live_bytes == 0);
+}
+
+void a_block_that_is_too_small_is_refused() {
+    Opened it;
+    it.calls->withheld = 1;
+    CHECK_THROWS(it.executor->allocator(0, Direction::input, 0)->lease(100), Errc::allocation,
+                 "input 0 'image': 100 bytes needed, the engine gave 99");
+    CHECK_THROWS(Ring::create(it.executor, 1, true), Errc::allocation, "the engine gave");
+    test::eventually([&] { return it.calls->blocks == 0; });
+    CHECK(it.executor->counters().live_bytes == 0);
+    it.calls->withheld = 0;
+    Ring::create(it.executor, 1, true)->close();
+}
+
+void memory_of_another_ring_is_copied() {
+    Opened it;
+    const auto ring = Ring::create(it.executor, 1, true);
+    const auto other = Ring::create(it.executor, 1, true);
+    const SlotId id = test::acquire(*ring);
+    const SlotId lent = test::acquire(*other);
+    const auto lends = [&](Ring& of, SlotId slot) {
+        const auto view = of.view(slot, Direction::input, 0);
+        return UserArray{0, view->data(), view->spec().byte_size(), false};
+    };
+    const UserArray theirs = lends(*other, lent);
+    CHECK(ring->submit(id, {&theirs, 1}, {})[0] == Route::copied);
+    CHECK(test::wait_completions(*ring).size() == 1);
+    ring->release(id);
+    const SlotId again = test::acquire(*ring);
+    const UserArray ours = lends(*ring, again);
+    CHECK(ring->submit(again, {&ours, 1}, {})[0] == Route::bound);
+    CHECK(test::wait_completions(*ring).size() == 1);
+    const BlockRef apart = it.executor->allocator(0, Direction::input, 0)->lease(test::input_bytes);
+    const UserArray mine{0, apart.block().base, test::input_bytes, false};
+    CHECK(!apart.of_slot() && other->submit(lent, {&mine, 1}, {})[0] == Route::bound);
+    CHECK(test::wait_completions(*other).size() == 1);
+    ring->close();
+    other->close();
 }
 
 void a_reshape_keeps_nobody_waiting() {
@@ -249,6 +288,8 @@ void an_exception_while_drawing_fails_the_run_only() {
 
 int main() {
     an_allocation_that_hangs_is_given_up();
+    a_block_that_is_too_small_is_refused();
+    memory_of_another_ring_is_copied();
     a_reshape_keeps_nobody_waiting();
     a_ring_may_be_closed_during_a_reshape();
     runs_that_nobody_wants_are_not_computed();

@@ -259,10 +259,11 @@ class Executor:
     async def _close(self, timeout: float) -> bool:
         for ring in self._rings:
             await ring.close()
+        # The last who has the engine ends it: its threads, not the loop.
+        self._notes, self._engine = self.notes(), None
         ended = await call_in_thread(
             "close-executor", functools.partial(self._native.close, timeout)
         )
-        self._notes, self._engine = self.notes(), None  # which keeps the device's memory
         if not ended:
             # A program's last result is seldom dropped before the end: that is no news.
             running = any(ring.running for ring in self._rings)

@@ -114,6 +114,34 @@ async def test_given_memory_may_be_dropped_during_the_run(
     slot.release()
 
 
+@pytest.mark.parametrize("lender", ["the same ring", "another ring"])
+async def test_what_a_slot_lends_is_not_overwritten_during_the_run(
+    case: EngineCase, executor: Executor, ring: Ring, lender: str
+) -> None:
+    ones, others = data(executor, 18), data(executor, 19)
+    wanted = await compute(executor, ring, ones)
+    async with executor.ring(DEPTH) as apart:
+        source = ring if lender == "the same ring" else apart
+        held = [await ring.acquire() for _ in range(DEPTH)]
+        first, second, *rest = sorted(held, key=lambda slot: slot.context)
+        if source is apart:
+            rest.append(second)
+            second = await slot_of(apart, first.context)
+        for each in rest:
+            each.release()
+        lent = second
+        fill(lent, ones)
+        fill(first, others)
+        run = first.submit(dict(enumerate(lent.inputs)))
+        lent.release()
+        for _ in range(source.depth - (source is ring)):  # every slot that can be had
+            fill(await source.acquire(), others)
+        await run
+        assert_same(case, [view.copy() for view in first.outputs], wanted)
+        first.release()
+        await source.close()
+
+
 @pytest.mark.parametrize("kind", ["plain", "other context"])
 async def test_any_other_memory_is_copied(
     case: EngineCase, executor: Executor, ring: Ring, kind: str
