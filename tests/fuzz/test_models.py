@@ -14,7 +14,7 @@ from pipeline.locate import resolve
 if TYPE_CHECKING:
     from tests import mslite_standin, rknn_standin
     from tests.fuzz.mutate import count_of, mutated
-    from tests.fuzz.test_media import Player, fault_of
+    from tests.fuzz.player import Player, fault_of
     from tests.mslite_standin import StandInTensor
     from tests.standins import NoCompilerError
 else:
@@ -23,8 +23,8 @@ else:
     import rknn_standin
     from mslite_standin import StandInTensor
     from mutate import count_of, mutated
+    from player import Player, fault_of
     from standins import NoCompilerError
-    from test_media import Player, fault_of
 
 COUNT = count_of("models", 30)
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import select
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import av
 import cv2
@@ -18,55 +15,15 @@ from pipeline.sources.synthetic import synthetic_frame
 
 if TYPE_CHECKING:
     from tests.fuzz.mutate import count_of, mutated
+    from tests.fuzz.player import Player, fault_of
 else:
     sys.path.insert(0, str(Path(__file__).parent))
     from mutate import count_of, mutated
+    from player import Player, fault_of
 
 COUNT = count_of("media", 60)
-SECONDS = 20.0
-GROWTH_MB = 500
 VIDEOS = {"mp4": "mpeg4", "mkv": "mpeg4", "ts": "mpeg2video", "avi": "mjpeg"}
 ENDINGS = (*VIDEOS, "jpg", "png")
-
-
-class Player:
-    """The process that plays files; a new one where the last one died or hung."""
-
-    def __init__(self, script: str = "play_files.py") -> None:
-        self._script = Path(__file__).with_name(script)
-        self._start()
-
-    def _start(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, str(self._script)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-        )
-
-    def play(self, path: Path | str) -> dict[str, Any]:
-        """How it ended; ``code`` where the process died, ``hung`` where it did not answer."""
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None
-        assert stdout is not None
-        stdin.write(f"{path}\n")
-        stdin.flush()
-        ready, _, _ = select.select([stdout], [], [], 3 * SECONDS)
-        line = stdout.readline() if ready else ""
-        if line:
-            return cast("dict[str, Any]", json.loads(line))
-        self._process.kill()
-        code = self._process.wait()
-        self.close()
-        self._start()
-        return {"hung": True} if not ready else {"code": code}
-
-    def close(self) -> str:
-        """End it; what it printed beside its answers."""
-        _, printed = self._process.communicate()
-        return printed
 
 
 def video(path: Path, codec: str) -> None:
@@ -88,19 +45,6 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], bytes]
     for ending in ("jpg", "png"):
         cv2.imwrite(str(folder / f"a.{ending}"), synthetic_frame(3, 96, 64))
     return lambda ending: (folder / f"a.{ending}").read_bytes()
-
-
-def fault_of(answer: dict[str, Any]) -> str:
-    """What must not be in an answer; empty when it is fine."""
-    if "seconds" not in answer:
-        return str(answer)
-    if "traceback" in answer:
-        return str(answer["traceback"])
-    if "\n" in answer.get("error", ""):
-        return f"more than a line: {answer['error']}"
-    if answer["seconds"] > SECONDS or answer["growth"] > GROWTH_MB:
-        return f"{answer['seconds']:.1f} s, {answer['growth']} MB"
-    return ""
 
 
 def test_spoilt_files_are_played_or_refused(
