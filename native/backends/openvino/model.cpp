@@ -97,33 +97,41 @@ std::optional<std::uint64_t> read_varint(std::istream& file) {
     return std::nullopt;
 }
 
-// Whether all fields of an ONNX ModelProto are there, its graph among them, up to the file's end.
+// Whether the fields of an ONNX ModelProto reach to the file's end, a graph among them. Fields that
+// later versions of ONNX add are taken as they are.
 bool is_whole_onnx(std::istream& file, std::uint64_t bytes) {
-    constexpr std::array<std::uint64_t, 2> numbers = {1, 5};  // versions; all others have a length
-    constexpr std::array<std::uint64_t, 9> blobs = {2, 3, 4, 6, 7, 8, 14, 20, 25};
+    constexpr std::uint64_t graph_field = 7;
     bool graph = false;
     file.clear();
     file.seekg(0);
     while (static_cast<std::uint64_t>(file.tellg()) < bytes) {
         const auto tag = read_varint(file);
-        const auto value = read_varint(file);
-        if (!tag || !value) return false;
-        const auto field = *tag >> 3, wire = *tag & 7;
-        if (wire == 0 && std::ranges::find(numbers, field) != numbers.end()) continue;
-        if (wire != 2 || std::ranges::find(blobs, field) == blobs.end()) return false;
-        if (*value > bytes - static_cast<std::uint64_t>(file.tellg())) return false;
-        file.seekg(static_cast<std::streamoff>(*value), std::ios::cur);
-        graph = graph || (field == 7 && *value > 0);
+        if (!tag || *tag >> 3 == 0) return false;
+        const auto kind = *tag & 7;
+        std::optional<std::uint64_t> skipped = kind == 1 ? 8 : 4;
+        if (kind == 0) {
+            if (!read_varint(file)) return false;
+            continue;
+        }
+        if (kind == 2) {
+            skipped = read_varint(file);
+        } else if (kind != 1 && kind != 5) {
+            return false;
+        }
+        if (!skipped || *skipped > bytes - static_cast<std::uint64_t>(file.tellg())) return false;
+        graph = graph || (kind == 2 && *tag >> 3 == graph_field && *skipped > 0);
+        file.seekg(static_cast<std::streamoff>(*skipped), std::ios::cur);
     }
     return graph;
 }
 
 // Whether XML begins with OpenVINO's element, of a version from 10 on, behind a declaration or none.
 bool begins_as_ir(std::string_view head) {
-    if (head.starts_with("<?xml ")) head.remove_prefix(std::min(head.find("?>"), head.size() - 2) + 2);
-    head.remove_prefix(std::min(head.find_first_not_of(" \t\r\n"), head.size()));
-    const auto element = head.substr(0, head.find('>'));
-    return element.starts_with("<net ") && element.find(" version=\"1") != element.npos;
+    const auto at = head.find("<net");  // a declaration, comments and blanks may stand before it
+    if (at == head.npos) return false;
+    const auto element = head.substr(at, head.find('>', at) - at);
+    return element.size() > 4 && std::isspace(static_cast<unsigned char>(element[4])) != 0 &&
+           element.find("version") != element.npos;
 }
 
 // What a file is not, by its ending and first bytes. OpenVINO would find out, too, but only after
