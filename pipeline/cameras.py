@@ -131,8 +131,11 @@ class Cameras:
             raise
         if capture.error is not None:
             # What came before it still becomes results, and other cameras go on.
-            named = len(self._config.cameras) > 0
-            self._note(SourceError(f"camera {name}: {capture.error}") if named else capture.error)
+            error = capture.error
+            if self._config.cameras:
+                error = SourceError(f"camera {name}: {capture.error}")
+                error.__cause__ = capture.error
+            self._note(error)
         if self._tasks.get(name) is asyncio.current_task():  # else it was removed
             del self._tasks[name]
             if not self._tasks:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -309,7 +310,7 @@ def _make_absolute(data: dict[str, Any], base: Path) -> list[Problem]:
         try:
             path = locate.resolve(text, base)
             holder[place[-2]] = {**holder[place[-2]], place[-1]: path}
-            _look_at(path, is_source)
+            _look_at(path, is_source, text)
         except ConfigError as error:
             missing = is_source and isinstance(error, locate.MissingFileError)
             found.append(Problem(place, str(error), missing))
@@ -351,8 +352,14 @@ def _is_path(uri: str) -> bool:
     )
 
 
-def _look_at(path: str, is_source: bool) -> None:
+# A URI whose scheme is missing or misspelt is no file, and may hold a password.
+_LIKE_A_URI = re.compile(r"[@?=&]|//|^\w+:")
+
+
+def _look_at(path: str, is_source: bool, text: str) -> None:
     if not os.path.exists(path):
+        if is_source and _LIKE_A_URI.search(text) and not locate.is_url(text):
+            raise locate.MissingFileError("no such file; a URI begins with a scheme, as rtsp://")
         raise locate.MissingFileError(f"no such file: {path}")
     if not is_source and os.path.isdir(path):
         raise ConfigError(f"is a folder, not a model file: {path}")

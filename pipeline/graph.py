@@ -129,11 +129,14 @@ def camera_wiring(
         live = supervised or paced
     overflow = overflow_of(source, live)
     queue = queue_of(source, overflow)
+    # One of several cameras must not keep the others from starting.
+    beside_others = name in config.cameras and len(config.cameras) > 1
+    at_start = "wait" if supervised and (kind == "stream" or beside_others) else "fail"
     return CameraWiring(
         name,
         supervised,
         live or source.realtime,
-        (source.at_start or ("wait" if supervised and kind == "stream" else "fail")) == "wait",
+        (source.at_start or at_start) == "wait",
         overflow,
         queue,
         _frame_buffers(config, queue),

@@ -12,6 +12,7 @@ from typing import Any
 
 from pipeline.clock import Clock
 from pipeline.config import load, parse, parse_source
+from pipeline.contracts import Reader
 from pipeline.errors import ClosedError, ConfigError
 from pipeline.runner import Runner
 from pipeline.settings import Config
@@ -48,6 +49,9 @@ class Pipeline(Runner):
                 f"needed a mapping or a Config, got {type(config).__name__}; a file is opened by "
                 "Pipeline.from_yaml(path)"
             )
+        if not isinstance(frames, AsyncIterable | Reader | None):
+            given = type(frames).__name__
+            raise ConfigError(f"frames: needed an async iterable of arrays, got {given}")
         if not isinstance(config, Config):
             config = parse(config, Path.cwd(), fed=frames is not None)
         super().__init__(config, frames=frames, live=live, max_frames=max_frames, clock=clock)

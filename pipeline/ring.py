@@ -252,6 +252,13 @@ class Ring:
         """Number of slots that are with the engine, even of those released meanwhile."""
         return sum(slot.state == "submitted" for slot in self.slots())
 
+    @property
+    def starved(self) -> bool:
+        """True while a slot has been waited for longer than a second, and views keep them all."""
+        waits = any(not waiter.done() for waiter in list(self._waiters))
+        since = self._loop.time() - self._waiting_since
+        return waits and since >= _PATIENCE_S and _kept_by_views(self.slots())
+
     def slots(self) -> list[SlotInfo]:
         """State and live views of each slot; a forgotten view shows here."""
         return [SlotInfo(*state) for state in self._native.states()]
@@ -385,12 +392,16 @@ class Ring:
 
     def _warn_of_views(self) -> None:
         slots = self.slots()
-        if all(slot.views > 0 and slot.state in ("leased", "done") for slot in slots):
+        if _kept_by_views(slots):
             _log.warning(
                 "waiting for a slot, but views keep all %d (%s): drop the arrays or copy them",
                 len(slots),
                 ", ".join(f"slot {i}: {slot.views}" for i, slot in enumerate(slots)),
             )
+
+
+def _kept_by_views(slots: Sequence[SlotInfo]) -> bool:
+    return all(slot.views > 0 and slot.state in ("leased", "done") for slot in slots)
 
 
 def _ready(reference: weakref.ref[Ring]) -> None:

@@ -354,6 +354,10 @@ class Runner:
             for name, camera in self.recorder.cameras.copy().items()
             if camera.kept and not ended
         ]
+        if (ring := self._parts.engine.ring) is not None and not ended and ring.starved:
+            problems.append(
+                "engine: the program keeps the outputs of every slot; .copy() frees them"
+            )
         if not self._parts.engine.ready:
             problems.append("engine: being opened anew")
         for name in [sink.name for sink in self._graph.sinks]:

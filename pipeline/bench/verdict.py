@@ -172,7 +172,7 @@ def _of_stage(name: str, config: Config) -> list[str]:
     if name == "decode":
         return [
             "a source of fewer pixels or a lighter codec",
-            "decoding in hardware (gstreamer: with an element that does it)",
+            "decoding in hardware (a GStreamer source with an element that does it)",
         ]
     if name == "preprocess":
         faster = {"area": "linear", "linear": "nearest"}.get(config.preprocess.interpolation)

@@ -170,7 +170,8 @@ class SourceSettings(BaseModel):
     at_start: Literal["fail", "wait"] | None = Field(
         default=None,
         description="When a live source cannot be opened at the start: fail ends the program, "
-        "wait goes on trying. By default wait for streams and fail for cameras.",
+        "wait goes on trying. By default wait for streams and for one of several cameras, and "
+        "fail for a device alone.",
     )
     reconnect: ReconnectSettings = Field(
         default=ReconnectSettings(), description="Opening a live source again when it was lost."

@@ -262,6 +262,26 @@ def test_a_camera_differs_from_the_common_preprocess_in_what_it_sets() -> None:
         parse({"model": simulated()["model"], "cameras": cameras}, Path.cwd())
 
 
+async def test_a_program_that_keeps_all_outputs_is_seen_in_health(until: Until) -> None:
+    config = simulated()
+    config["source"] = {"uri": "synthetic:?width=64&height=48"}
+    kept = []
+    async with Pipeline(config) as pipeline:
+
+        async def keep() -> None:
+            async for result in pipeline:
+                kept.append(result.outputs[0].array)
+
+        keeping = asyncio.create_task(keep())
+        await until(lambda: not pipeline.health().ok)
+        (problem,) = pipeline.health().problems
+        assert problem.startswith("engine: the program keeps the outputs")
+        kept.clear()
+        await until(lambda: len(kept) > 0 or pipeline.health().ok)
+        pipeline.cancel()
+        await keeping
+
+
 @pytest.mark.parametrize("fps", ["", "&fps=200"])
 async def test_a_program_that_keeps_every_image_is_warned(
     fps: str, until: Until, caplog: pytest.LogCaptureFixture
@@ -287,3 +307,20 @@ async def test_a_program_that_keeps_every_image_is_warned(
         await until(lambda: pipeline.health().ok or len(kept) >= had)
         pipeline.cancel()
         await keeping
+
+
+async def test_a_device_that_is_not_there_keeps_no_other_camera_from_starting() -> None:
+    config = simulated()
+    del config["source"]
+    config["cameras"] = {
+        "good": {"uri": "synthetic:?width=64&height=48&frames=20"},
+        "gone": {"uri": "/dev/video93"},
+    }
+    results = []
+    async with Pipeline(config) as pipeline:
+        async for result in pipeline:
+            results.append(result.camera)
+            if len(results) == 20:
+                pipeline.stop()
+        assert results == ["good"] * 20
+        assert pipeline.stats().events["gone"]["lost"] >= 1

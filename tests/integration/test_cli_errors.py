@@ -95,6 +95,7 @@ BAD: dict[str, tuple[str | bytes, int, str]] = {
     "huge-depth": (SIMULATED + "ring: {depth: 100000}\n", 2, "ring.depth: must be at most 256"),
     "engine": (SIMULATED.replace("simulated", "npu9"), 2, "camera.yaml: model.engine: unknown eng"),
     "model": (REAL.replace(MODEL, "gone.onnx"), 2, "camera.yaml: model.path: no such file: /"),
+    "uri": (REAL.replace(CLIP, "rtsp//u:secret@h/x"), 3, "source.uri: no such file; a URI begins"),
     "clip": (REAL.replace(CLIP, "gone.mp4"), 3, "camera.yaml: source.uri: no such file: /"),
     "package": (REAL.replace(CLIP, "package://nope_/x"), 3, "nope_ is not installed; pip install"),
     "sink-nul": (

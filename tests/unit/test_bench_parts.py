@@ -73,7 +73,7 @@ def report(**changes: Any) -> Report:
     [
         ({}, "infer", 100, "2 contexts make 100 runs a second, 20 ms", "model.contexts: 3"),
         ({"infer": (infer(1, 50), infer(2, 50.5))}, "infer", 50, "1 context makes", "contexts: 1"),
-        ({"decode": stage(12.5, 1)}, "decode", 80, "decode takes 12.5 ms a frame", "gstreamer:"),
+        ({"decode": stage(12.5, 1)}, "decode", 80, "decode takes 12.5 ms a frame", "GStreamer"),
         ({"preprocess": stage(20, 1)}, "preprocess", 50, "preprocess takes", "nearest"),
         ({"postprocess": stage(20, 1)}, "postprocess", 50, "postprocess takes", "threshold"),
         (
