@@ -70,6 +70,8 @@ def until() -> Until:
 @pytest.fixture(scope="session")
 def _warm() -> None:
     """What libraries start once and keep for ever is there before anything is counted."""
+    import cv2  # noqa: F401 - starts a thread that stays
+
     from pipeline import Pipeline
 
     Pipeline(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from pipeline import Pipeline, SourceError
+from pipeline import Pipeline, PipelineError, SinkError, SourceError
 from pipeline.sources import SourceSettings
 
 if TYPE_CHECKING:
@@ -70,8 +70,8 @@ async def test_it_stops_in_time_though_the_camera_never_came(how: str, until: Un
     [
         ("sources.synthetic.SyntheticReader.retrieve", SourceError),
         ("preprocess.Preprocessor.process", SourceError),
-        ("postprocess.raw.Raw.process", ZeroDivisionError),
-        ("sinks.console.ConsoleSink.write", ZeroDivisionError),
+        ("postprocess.raw.Raw.process", PipelineError),
+        ("sinks.console.ConsoleSink.write", SinkError),
     ],
 )
 async def test_an_error_in_any_thread_ends_all_of_it_and_is_told(
