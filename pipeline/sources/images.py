@@ -105,7 +105,7 @@ class ImagesReader:
         else:
             from pipeline.sources.pictures import PictureWriter
 
-            PictureWriter(redact(path), planes=False).write(picture, buffer)
+            PictureWriter(redact(path), planes=False, upright=True).write(picture, buffer)
 
     def interrupt(self) -> None:
         """Make ``grab`` return None from now on."""
@@ -143,6 +143,7 @@ class ImagesReader:
 def _format_of(picture: Image | VideoFrame) -> FrameFormat:
     if isinstance(picture, np.ndarray):
         return FrameFormat(picture.shape[1], picture.shape[0])
+    from pipeline.sources.orientation import UPRIGHT
     from pipeline.sources.pictures import format_of
 
-    return format_of(picture, planes=False)
+    return format_of(picture, planes=False, orientation=UPRIGHT)

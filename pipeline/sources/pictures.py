@@ -14,7 +14,7 @@ from av.video.reformatter import ColorRange, VideoReformatter
 from pipeline.colour import Matrix, planes_of
 from pipeline.errors import FormatChangedError
 from pipeline.frame import FrameFormat, Image
-from pipeline.sources.orientation import lay, orientation_of
+from pipeline.sources.orientation import UPRIGHT, Orientation, lay, orientation_of
 from pipeline.sources.settings import MAX_PIXELS
 
 if TYPE_CHECKING:
@@ -82,10 +82,12 @@ def decode_alone(
     return whole[0] if whole else None
 
 
-def format_of(picture: VideoFrame, *, planes: bool = True) -> FrameFormat:
+def format_of(
+    picture: VideoFrame, *, planes: bool = True, orientation: Orientation | None = None
+) -> FrameFormat:
     """How a decoded picture is kept: as planes where that is possible and wanted, else as BGR."""
     size = (picture.width, picture.height)
-    if orientation_of(picture).swapped:
+    if (orientation or orientation_of(picture)).swapped:
         size = size[::-1]
     if not planes:
         return FrameFormat(*size)
@@ -124,18 +126,22 @@ class PictureWriter:
 
     Planes are copied. For BGR swscale converts into memory of its own and from there it is
     copied: PyAV lets it write nowhere else. ``format`` is what the frame buffers are made for:
-    set it to what ``open`` tells.
+    set it to what ``open`` tells. ``upright``: no picture asks to be turned.
     """
 
-    def __init__(self, where: str, *, planes: bool = True) -> None:
+    def __init__(self, where: str, *, planes: bool = True, upright: bool = False) -> None:
         self._where = where
         self.planes = planes
+        self._upright = upright
+        self._seen: object = None
+        self._orientation = UPRIGHT
         self._reformatter = VideoReformatter()
         self.format: FrameFormat | None = None
 
     def write(self, picture: VideoFrame, buffer: Image) -> None:
         """Fill ``buffer``; FormatChangedError when the picture is of another format."""
-        found = format_of(picture, planes=self.planes)
+        orientation = self._orientation_of(picture)
+        found = format_of(picture, planes=self.planes, orientation=orientation)
         expected, self.format = self.format or found, found
         if buffer.shape != found.shape or not found.fits(expected):
             height, width, *_ = buffer.shape
@@ -145,14 +151,25 @@ class PictureWriter:
                 found,
             )
         if found.pixels == "i420":
-            _copy_planes(picture, buffer)
+            _copy_planes(picture, buffer, orientation)
         else:
-            self._convert(picture, buffer)
+            self._convert(picture, buffer, orientation)
 
-    def _convert(self, picture: VideoFrame, buffer: Image) -> None:
+    def _orientation_of(self, picture: VideoFrame) -> Orientation:
+        """Look anew only where something else changed, too.
+
+        PyAV ties a picture and its side data together, so that only the garbage collector frees
+        a picture that was looked at.
+        """
+        seen = (picture.rotation, picture.width, picture.height)
+        if not self._upright and seen != self._seen:
+            self._seen, self._orientation = seen, orientation_of(picture)
+        return self._orientation
+
+    def _convert(self, picture: VideoFrame, buffer: Image, orientation: Orientation) -> None:
         converted = self._reformatter.reformat(picture, format="bgr24", threads=1)
         shape = (picture.height, picture.width, 3)
-        lay(_view(converted.planes[0], shape), buffer, orientation_of(picture))
+        lay(_view(converted.planes[0], shape), buffer, orientation)
 
 
 def _told(form: FrameFormat) -> str:
@@ -162,8 +179,8 @@ def _told(form: FrameFormat) -> str:
     return f"{size} BT.{form.matrix} {'full' if form.full_range else 'limited'} range"
 
 
-def _copy_planes(picture: VideoFrame, buffer: Image) -> None:
-    planes, orientation = picture.planes, orientation_of(picture)
+def _copy_planes(picture: VideoFrame, buffer: Image, orientation: Orientation) -> None:
+    planes = picture.planes
     y, u, v = planes_of(buffer)
     whole = (picture.height, picture.width)
     half = (picture.height // 2, picture.width // 2)
