@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import traceback
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import TypeVar, TypeVarTuple
 
 from pipeline.errors import ConfigError, PipelineError, SourceError
 
@@ -14,7 +14,7 @@ __all__ = ["Faults"]
 _log = logging.getLogger(__name__)
 _LONGEST = 200
 
-P = ParamSpec("P")
+Ts = TypeVarTuple("Ts")
 T = TypeVar("T")
 
 
@@ -29,18 +29,18 @@ class Faults:
         self._camera = camera
         self._seen: set[tuple[str, type[BaseException]]] = set()
 
-    def call(self, part: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self, part: str, function: Callable[[*Ts], T], *args: *Ts) -> T:
         """Call a part; KeyboardInterrupt and SystemExit pass."""
         try:
-            return function(*args, **kwargs)
+            return function(*args)
         except (SourceError, ConfigError, KeyboardInterrupt, SystemExit):
             raise
         except PipelineError as error:
-            del function, args, kwargs  # frames of the traceback must hold no view of a slot
+            del function, args  # frames of the traceback must hold no view of a slot
             _let_go(error)
             raise SourceError(str(error)) from error
         except BaseException as error:
-            del function, args, kwargs
+            del function, args
             raise self.unexpected(part, error) from error
 
     def unexpected(self, part: str, error: BaseException) -> SourceError:

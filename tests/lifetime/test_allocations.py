@@ -49,9 +49,9 @@ CLIP = {
     },
 }
 
-# Calls of the interpreter's allocators for each result: 219 where every frame counts. See
-# docs/allocations.md for how to find the lines that make them.
-MOST_OBJECTS = 230
+# Calls of the interpreter's allocators for each result: 232 to 238 where every frame counts.
+# See docs/allocations.md for how to find the lines that make them.
+MOST_OBJECTS = 245
 # Calls given to threads: one reads a frame. Calls that wake the loop: a frame was read, a run has
 # ended, a slot that was waited for is free; fewer where one wake serves several. Callbacks of the
 # loop: 4.0 to 5.6, by how often there is a wait.
