@@ -71,7 +71,7 @@ def _copied(error: BaseException) -> BaseException:
 
 
 def _holds(error: BaseException | None, original: BaseException) -> bool:
-    """Whether it is, or is a group with, a copy of the original."""
+    """True for a copy of the original, or a group with one in it."""
     if isinstance(error, BaseExceptionGroup):
         return any(_holds(inner, original) for inner in error.exceptions)
     return error is not None and error.__cause__ is original

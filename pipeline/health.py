@@ -87,7 +87,7 @@ class HealthServer:
 
     @property
     def url(self) -> str:
-        """Where it is reached."""
+        """Address that it is reached at."""
         host = self._listener.getsockname()[0]
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
 

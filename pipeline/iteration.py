@@ -109,7 +109,7 @@ class _Iteration:
 
     @property
     def alive(self) -> bool:
-        """Whether its iterator can still be asked, or was asked and gives the answer."""
+        """True while its iterator can be asked, or was asked and gives the answer."""
         return not self._ended and (not self._dropped or self._waiting is not None)
 
     def task(self) -> _Task | None:

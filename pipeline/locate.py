@@ -80,7 +80,7 @@ _VALUE = re.compile(r"(?:\(\w{1,12}\))?(?:/dev/)?[\w./+-]{1,24}")
 
 
 class MissingFileError(ConfigError):
-    """What is named well is not there, or cannot be read."""
+    """A file that is named well is not there, or cannot be read."""
 
 
 def is_url(text: str) -> bool:
@@ -111,7 +111,7 @@ def resolve(text: str, base: Path) -> str:
 
 
 def redact(text: str) -> str:
-    """The same text in which nothing of a URI is shown but what is known to be harmless.
+    """Hide all of each URI in a text but what is known to be harmless.
 
     That is the scheme, the host, the port and path words up to the first that is no plain word
     of a camera's address; ``***`` stands for the rest. Of a GStreamer pipeline the elements
@@ -121,7 +121,7 @@ def redact(text: str) -> str:
 
 
 def redact_uri(uri: str) -> str:
-    """What may be shown of a URI by itself, which ends where ``uri`` does; a path stays whole."""
+    """Hide all of one URI, up to the end of ``uri``, but what is harmless; a path stays whole."""
     if uri.startswith(_PIPELINE):
         return redact(uri)
     start = _START.match(uri)
@@ -160,7 +160,7 @@ def _redact_local(text: str) -> str:
 
 
 def _redact_rest(text: str) -> str:
-    """What follows a scheme, with the words of the sentence behind the URI."""
+    """Redact the rest of a URI after its scheme, and the words of the sentence behind it."""
     userinfo = _USERINFO.match(text)
     user = f"{_HIDDEN}@" if userinfo else ""
     text = text[userinfo.end() :] if userinfo else text

@@ -36,7 +36,7 @@ class Files:
 
 
 def _identity(path: str) -> object:
-    """The same for all names of a file; None for what cannot be overwritten."""
+    """Device and inode, one for all names of a file; None for what cannot be overwritten."""
     if "\0" in path or locate.is_url(path):
         return None
     try:

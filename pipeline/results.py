@@ -271,7 +271,7 @@ def lend(
     image: Callable[[], Image],
     outputs: Callable[[], Sequence[RawOutput]],
 ) -> Result:
-    """The same result for one receiver, with a hold of its own that ends in ``give_back``."""
+    """Make a result for one receiver, with a hold of its own that ends in ``give_back``."""
     return Result(
         result.camera,
         result.sequence,
@@ -285,7 +285,7 @@ def lend(
 
 
 def share(result: Result) -> Result:
-    """The same result for one receiver, whose hold nobody else can release."""
+    """Make a result for one receiver, whose hold nobody else can release."""
     result.retain()
     return lend(result, result.release, result._image, result._outputs)
 

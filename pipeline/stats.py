@@ -236,7 +236,7 @@ class Stats:
 
 @dataclass
 class CameraRecorder:
-    """Where the stages count for one camera; only the event loop writes here, any thread reads.
+    """Counters of one camera; only the event loop writes here, any thread reads.
 
     A frame is counted first as captured and then as what became of it; readers go the other
     way, so that they never see more results and drops than frames.
@@ -398,7 +398,7 @@ class Recorder:
         }
 
     def events(self) -> dict[tuple[Kind, str], dict[str, int]]:
-        """How often each part came into each state. For any thread."""
+        """Number of times that each part came into each state. For any thread."""
         with self._lock:
             return {part: dict(states) for part, states in self._events.items()}
 

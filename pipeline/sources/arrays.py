@@ -25,7 +25,7 @@ class _End:
 
 
 class _Exit(NamedTuple):
-    """What it returns when the iterator wants to end the program."""
+    """Result of a call whose iterator wants to end the program."""
 
     error: BaseException
 

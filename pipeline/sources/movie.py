@@ -123,7 +123,7 @@ class Movie:
 
     @property
     def broke_off(self) -> bool:
-        """Whether reading ended before most of what the index tells of had come."""
+        """True if reading ended before most of what the index names had come."""
         return self._broken or self._count < self._stream.frames * _LEAST_SHARE
 
     def _first_format(self) -> FrameFormat:

@@ -58,7 +58,7 @@ class Pipe:
             ) from error
 
     def read(self, size: int) -> bytes:
-        """What there is, as soon as there is some; nothing at the end and once interrupted."""
+        """Read some bytes as soon as there are any; none at the end and once interrupted."""
         poll = select.poll()
         poll.register(self._descriptor, select.POLLIN)
         poll.register(self._wake, select.POLLIN)

@@ -66,13 +66,13 @@ def reach(settings: SourceSettings, *, sliced: bool = False) -> InputContainer |
 
 
 def has_end(container: InputContainer) -> bool:
-    """Whether what was reached is a file: it declares how long it plays or how large it is."""
+    """True for a file, which declares how long it plays or how large it is."""
     sized = container.format.name != "hls" and container.size > 0  # that is the list's size
     return sized or (container.duration or 0) > 0
 
 
 def is_rtsp(url: str) -> bool:
-    """Whether the URL is of RTSP, plain or over TLS."""
+    """True for an RTSP URL, plain or over TLS."""
     return url.lower().startswith(("rtsp://", "rtsps://"))
 
 

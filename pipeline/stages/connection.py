@@ -144,7 +144,7 @@ class Connection:
 
     @property
     def live(self) -> bool:
-        """Whether the reader, now that it is open, has no end."""
+        """True if the reader, now that it is open, has no end."""
         return self._reader.live
 
     @property
