@@ -125,13 +125,42 @@ bool is_whole_onnx(std::istream& file, std::uint64_t bytes) {
     return graph;
 }
 
-// Whether XML begins with OpenVINO's element, of a version from 10 on, behind a declaration or none.
+// Takes `text` up to and with `end` off; false where there is no such end.
+bool skip_to(std::string_view& text, std::string_view end) {
+    const auto at = text.find(end);
+    if (at == text.npos) return false;
+    text.remove_prefix(at + end.size());
+    return true;
+}
+
+void skip_blanks(std::string_view& text) {
+    text.remove_prefix(std::min(text.find_first_not_of(" \t\r\n"), text.size()));
+}
+
+// Whether XML begins with the element of an IR of a version from 10 on, as OpenVINO looks for it: behind
+// a declaration and comments, whole, its attributes in quotes of either kind.
 bool begins_as_ir(std::string_view head) {
-    const auto at = head.find("<net");  // a declaration, comments and blanks may stand before it
-    if (at == head.npos) return false;
-    const auto element = head.substr(at, head.find('>', at) - at);
-    return element.size() > 4 && std::isspace(static_cast<unsigned char>(element[4])) != 0 &&
-           element.find("version") != element.npos;
+    if (head.starts_with("\xEF\xBB\xBF")) head.remove_prefix(3);
+    for (skip_blanks(head); head.starts_with("<?") || head.starts_with("<!--"); skip_blanks(head)) {
+        if (!skip_to(head, head[1] == '?' ? "?>" : "-->")) return false;
+    }
+    if (!head.starts_with("<net")) return false;
+    head.remove_prefix(4);
+    bool known = false;
+    while (!head.empty() && std::isspace(static_cast<unsigned char>(head[0])) != 0) {
+        skip_blanks(head);
+        if (head.starts_with(">") || head.starts_with("/>")) break;
+        const auto name = head.substr(0, head.find_first_of("= \t\r\n>"));
+        if (!skip_to(head, "=")) return false;
+        skip_blanks(head);
+        if (head.empty() || (head[0] != '"' && head[0] != '\'')) return false;
+        const std::string_view quote = head.substr(0, 1);
+        head.remove_prefix(1);
+        const auto value = head.substr(0, head.find(quote));
+        if (!skip_to(head, quote)) return false;
+        known = known || (name == "version" && value.size() == 2 && value[0] == '1');
+    }
+    return known && (head.starts_with(">") || head.starts_with("/>"));
 }
 
 // What a file is not, by its ending and first bytes. OpenVINO would find out, too, but only after
