@@ -151,7 +151,10 @@ bool begins_as_ir(std::string_view head) {
         skip_blanks(head);
         if (head.starts_with(">") || head.starts_with("/>")) break;
         const auto name = head.substr(0, head.find_first_of("= \t\r\n>"));
-        if (!skip_to(head, "=")) return false;
+        head.remove_prefix(name.size());
+        skip_blanks(head);
+        if (name.empty() || !head.starts_with("=")) return false;
+        head.remove_prefix(1);
         skip_blanks(head);
         if (head.empty() || (head[0] != '"' && head[0] != '\'')) return false;
         const std::string_view quote = head.substr(0, 1);
