@@ -90,7 +90,7 @@ class RawOutput(NamedTuple):
 
 
 class FrameMapping(NamedTuple):
-    """How a frame was placed in the model's input: model = frame * scale + offset, in pixels."""
+    """Place of a frame in the model's input: model = frame * scale + offset, in pixels."""
 
     scale_x: float
     scale_y: float

@@ -344,16 +344,11 @@ class Runner:
             return Health(False, ("ended" if ended else "not open yet",))
         problems = ["ended"] if ended else []
         problems += [] if self._failure.error is None else [str(self._failure.error)]
-        problems += [
-            f"camera {name}: {camera.state}"
-            for name, camera in self.recorder.cameras.copy().items()
-            if camera.state in ("connecting", "stale", "lost")
-        ]
-        problems += [
-            f"camera {name}: {KEPT}"
-            for name, camera in self.recorder.cameras.copy().items()
-            if camera.kept and not ended
-        ]
+        for name, camera in self.recorder.cameras.copy().items():
+            if camera.state in ("connecting", "stale", "lost"):
+                problems.append(f"camera {name}: {camera.state}")
+            if camera.kept and not ended:
+                problems.append(f"camera {name}: {KEPT}")
         if (ring := self._parts.engine.ring) is not None and not ended and ring.starved:
             problems.append(
                 "engine: the program keeps the outputs of every slot; .copy() frees them"

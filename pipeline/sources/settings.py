@@ -52,7 +52,7 @@ class ReconnectSettings(BaseModel):
 
 
 class SourceSettings(BaseModel):
-    """Where frames come from and what happens when they come too fast.
+    """Origin of frames, and what happens when they come too fast.
 
     Its text (``repr``, ``str``) shows of the URI what ``pipeline.locate.redact_uri`` shows.
     """

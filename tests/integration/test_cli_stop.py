@@ -105,6 +105,19 @@ def test_a_signal_while_starting_is_not_lost(start: Callable[..., Process], tmp_
     assert "Traceback" not in err
 
 
+def run_text(folder: Path, text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a program that is given as text, to its end."""
+    return subprocess.run(
+        [sys.executable, "-c", text, *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
 # Sends a signal while the module that ARGV[1] names is about to be imported.
 AT_IMPORT = """
 import os, signal, sys
@@ -132,15 +145,7 @@ def test_each_signal_counts_once_whatever_is_being_imported(
 ) -> None:
     (tmp_path / "camera.yaml").write_text(ENDLESS.replace("console", "jsonl, path: out.jsonl"))
     command = [module, str(int(number)), str(times), "camera.yaml", "--quiet"]
-    done = subprocess.run(
-        [sys.executable, "-c", AT_IMPORT, *command],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = run_text(tmp_path, AT_IMPORT, *command)
     # The kernel keeps one signal of a kind at a time: two at once may come as one.
     assert done.returncode in ((0,) if times == 1 else (0, 1)), done.stderr
     assert "Traceback" not in done.stderr
@@ -150,15 +155,7 @@ def test_each_signal_counts_once_whatever_is_being_imported(
 def test_a_signal_ends_a_short_command(tmp_path: Path, command: str) -> None:
     (tmp_path / "camera.yaml").write_text(ENDLESS)
     arguments = ["pipeline.cli", str(int(signal.SIGINT)), "1", command]
-    done = subprocess.run(
-        [sys.executable, "-c", AT_IMPORT, *arguments, *(["camera.yaml"] * (command == "check"))],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = run_text(tmp_path, AT_IMPORT, *arguments, *(["camera.yaml"] * (command == "check")))
     assert (done.returncode, done.stderr) == (1, "error: interrupted\n")
 
 
@@ -191,15 +188,7 @@ sys.exit(main() - 1)
 
 @pytest.mark.parametrize("moment", ODD_MOMENTS)
 def test_a_signal_never_replaces_the_exit_code(tmp_path: Path, moment: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", ODD_MOMENTS[moment]],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = run_text(tmp_path, ODD_MOMENTS[moment])
     assert done.returncode == 1, done.stderr
 
 

@@ -34,6 +34,18 @@ def environment(**more: str) -> dict[str, str]:
     return {**kept, "PYTHONPATH": str(ROOT), "TERM": "xterm", **more}
 
 
+def ended(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command line, run to its end."""
+    return subprocess.run(
+        command_line(*arguments),
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
 def written_to_a_terminal(folder: Path, sink: str, columns: int, **more: str) -> str:
     """All bytes that one terminal gets as standard output and standard error."""
     (folder / "camera.yaml").write_text(CONFIG.replace("SINK", sink))
@@ -108,14 +120,7 @@ def test_a_dumb_terminal_gets_no_control_sequences(tmp_path: Path) -> None:
 def test_wrong_arguments_are_json_lines_where_the_log_is(
     tmp_path: Path, arguments: list[str]
 ) -> None:
-    done = subprocess.run(
-        command_line(*arguments),
-        cwd=tmp_path,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = ended(tmp_path, *arguments)
     assert done.returncode == 2
     told = [json.loads(line) for line in done.stderr.splitlines()]
     assert [line["level"] for line in told] == ["error"]
@@ -131,14 +136,7 @@ def test_wrong_arguments_are_json_lines_where_the_log_is(
 )
 def test_options_stand_on_either_side_of_a_command(tmp_path: Path, arguments: list[str]) -> None:
     (tmp_path / "camera.yaml").write_text(CONFIG.replace("SINK", ""))
-    done = subprocess.run(
-        command_line(*arguments),
-        cwd=tmp_path,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = ended(tmp_path, *arguments)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
@@ -147,13 +145,6 @@ def test_a_video_of_raw_results_is_remarked(tmp_path: Path) -> None:
     (tmp_path / "camera.yaml").write_text(config)
     said = "sinks.0: nothing is drawn, as postprocess.kind raw makes no detections"
     for arguments in (["check", "camera.yaml"], ["camera.yaml", "--frames", "2"]):
-        done = subprocess.run(
-            command_line(*arguments),
-            cwd=tmp_path,
-            env=environment(),
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
+        done = ended(tmp_path, *arguments)
         assert done.returncode == 0, done.stderr
         assert said in done.stdout + done.stderr
