@@ -161,37 +161,45 @@ void memory_of_another_ring_is_copied() {
     other->close();
 }
 
-void a_reshape_keeps_nobody_waiting() {
-    Opened it;
-    const auto ring = Ring::create(it.executor, 2, true);
+// A ring of two slots whose reshape to 8 by 8 has begun and lasts until `finish`.
+struct Reshaping {
+    Reshaping() {
+        opened.calls->reshape = &gate;
+        change = std::async(std::launch::async, [this] { ring->reshape({1, 8, 8, 3}); });
+        gate.reached();
+    }
+    void finish() {
+        gate.open();
+        change.get();
+    }
+
+    Opened opened;
+    std::shared_ptr<Ring> ring = Ring::create(opened.executor, 2, true);
     Gate gate;
-    it.calls->reshape = &gate;
-    auto change = std::async(std::launch::async, [&] { ring->reshape({1, 8, 8, 3}); });
-    gate.reached();
-    CHECK(ring->infos().size() == 2);
-    CHECK(!ring->try_acquire());
-    CHECK_THROWS(ring->reshape({1, 4, 4, 3}), Errc::slot_state);
-    CHECK_THROWS(Ring::create(it.executor, 1, true), Errc::slot_state);
-    ring->want_free();
-    gate.open();
-    change.get();
-    test::wait_readable(*ring);
-    const SlotId id = test::acquire(*ring);
-    CHECK(ring->view(id, Direction::input, 0)->spec().byte_size() == 192);
-    ring->release(id);
-    ring->close();
+    std::future<void> change;
+};
+
+void a_reshape_keeps_nobody_waiting() {
+    Reshaping it;
+    Ring& ring = *it.ring;
+    CHECK(ring.infos().size() == 2);
+    CHECK(!ring.try_acquire());
+    CHECK_THROWS(ring.reshape({1, 4, 4, 3}), Errc::slot_state);
+    CHECK_THROWS(Ring::create(it.opened.executor, 1, true), Errc::slot_state);
+    ring.want_free();
+    it.finish();
+    test::wait_readable(ring);
+    const SlotId id = test::acquire(ring);
+    CHECK(ring.view(id, Direction::input, 0)->spec().byte_size() == 192);
+    ring.release(id);
+    ring.close();
 }
 
 void a_ring_may_be_closed_during_a_reshape() {
-    Opened it;
-    const auto ring = Ring::create(it.executor, 2, true);
-    Gate gate;
-    it.calls->reshape = &gate;
-    auto change = std::async(std::launch::async, [&] { ring->reshape({1, 8, 8, 3}); });
-    gate.reached();
-    ring->close();
-    gate.open();
-    change.get();
+    Reshaping it;
+    Ring& ring = *it.ring;
+    ring.close();
+    it.finish();
 }
 
 void runs_that_nobody_wants_are_not_computed() {
