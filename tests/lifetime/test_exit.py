@@ -7,6 +7,18 @@ import sys
 
 import pytest
 
+
+def run_text(text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a program that is given as text, to its end."""
+    return subprocess.run(
+        [sys.executable, "-c", text, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
 # Compiling the model cannot be interrupted; the program gives up at once and ends.
 GIVES_UP = """
 import asyncio, os, sys, threading, time
@@ -48,13 +60,7 @@ asyncio.run(main(sys.argv[1]))
 
 @pytest.mark.parametrize("kind", ["executor", "pipeline"])
 def test_giving_up_on_a_model_that_is_being_compiled(kind: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", GIVES_UP, kind],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = run_text(GIVES_UP, kind)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -114,13 +120,7 @@ if end == "thread":
     ],
 )
 def test_the_end_with_runs_in_flight_keeps_the_exit_code(engine: str, end: str, code: int) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", IN_FLIGHT, engine, end],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = run_text(IN_FLIGHT, engine, end)
     assert done.returncode == code, done.stderr
     assert done.stdout.startswith("submitted\n")
     assert ("LookupError" in done.stderr) == (end == "error")
@@ -147,12 +147,6 @@ except ImportError as error:
 
 @pytest.mark.parametrize("first", ["main", "other"])
 def test_another_interpreter_is_refused(first: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", SUBINTERPRETER, first],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = run_text(SUBINTERPRETER, first)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "pipeline._native works in the main interpreter only\n"
