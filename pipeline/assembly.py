@@ -196,7 +196,7 @@ class Assembly:
                     self._fit(self._feeds[name], found, executor)
         for stage in (self.dispatch, self.finish):
             await stage.open()
-        # Last, as opening a file empties it: a run that cannot start keeps the results before it.
+        # Last, as this makes files, which a run that cannot start does not need.
         only = len(formats) == 1
         for index, sink in enumerate(self.sinks):
             name = next(iter(formats)) if only else ""

@@ -111,7 +111,10 @@ class Sink(Protocol):
     """Whether ``write`` looks at ``result.image``."""
 
     def open(self, stream: StreamInfo) -> None:
-        """Open the target. SinkError when it cannot be written."""
+        """Open the target, losing nothing of what is there. SinkError when it cannot be written."""
+
+    def begin(self) -> None:
+        """All parts are open and results will come: what was there before gives way."""
 
     def write(self, result: Result) -> None:
         """Take one result; it is borrowed for the length of the call. SinkError on failure."""

@@ -35,6 +35,9 @@ class ConsoleSink:
         if self._stream is None or self._stream.closed:
             raise SinkError("console: standard output is closed")
 
+    def begin(self) -> None:
+        """Do nothing: what was printed before stays."""
+
     def write(self, result: Result) -> None:
         """Print one line; SinkError when the reader of it has gone."""
         if self._stream is None:

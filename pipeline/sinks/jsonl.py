@@ -51,7 +51,7 @@ def record(result: Result, digest: bool = False) -> dict[str, Any]:
 class JsonlSink:
     """Writes ``record`` of each result as a line, implementing ``Sink``.
 
-    The folders above the file are made and an older file is replaced. Each line is one write,
+    The folders above the file are made; ``begin`` empties an older file. Each line is one write,
     so a killed process leaves whole lines; when a write fails, the part of a line is taken off.
     The path ``-`` is standard output, which is not closed.
     """
@@ -83,8 +83,18 @@ class JsonlSink:
                 return
         self._start()
 
-    def _start(self) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+    def begin(self) -> None:
+        """Empty an older file; SinkError when that is not possible."""
+        if self._file < 0 or self._path == STANDARD_OUTPUT:
+            return
+        try:
+            if stat.S_ISREG(os.fstat(self._file).st_mode):
+                os.ftruncate(self._file, 0)
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def _start(self, how: int = 0) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | how
         try:
             self._file = os.open(self._path, flags, 0o666)
         except OSError as error:
@@ -100,7 +110,7 @@ class JsonlSink:
             raise SinkError(f"jsonl: {self._path}: not open")
         if self._file < 0:
             make_parent("jsonl", self._path)
-            self._start()
+            self._start(os.O_TRUNC)
         if self._path != STANDARD_OUTPUT and self._removal.seen():
             os.close(self._file)
             self._file = -1

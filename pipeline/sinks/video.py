@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+from typing import Literal
 
 import cv2
 import numpy as np
@@ -64,7 +65,7 @@ def _draw_box(canvas: Image, detection: Detection, colour: tuple[int, int, int],
 class VideoSink:
     """Encodes each result's frame with its detections drawn on, implementing ``Sink``.
 
-    The folders above the file are made and an older file is replaced. Sizes that are not even
+    The folders above the file are made; ``begin`` empties an older file. Sizes that are not even
     lose their last column or row, as most codecs need even ones. A process that is killed
     leaves a file that plays up to about a second before. After an error, or when the file was
     removed, the next result begins a new part: ``name.2.mp4`` follows ``name.mp4``.
@@ -92,13 +93,17 @@ class VideoSink:
         path = self._settings.path
         if self._settings.codec is None and (self._codec, path[-4:].lower()) == ("mp4v", ".mp4"):
             _log.warning("video: no encoder for H.264 here; %s is MPEG-4, unfit for browsers", path)
-        self._make_file()
-        self._open = True
         if stream.format is not None:
             fps = stream.format.fps or DEFAULT_FPS
             # Some sources announce a clock rate, or nonsense.
             self._fps = self._fps or (fps if LEAST_FPS <= fps <= MOST_FPS else DEFAULT_FPS)
             self._start(stream.format.height, stream.format.width)
+        self._make_file("ab")
+        self._open = True
+
+    def begin(self) -> None:
+        """Empty an older file; SinkError when that is not possible."""
+        self._make_file("wb")
 
     def _path(self) -> str:
         root, ending = os.path.splitext(self._settings.path)
@@ -110,21 +115,22 @@ class VideoSink:
         while os.path.lexists(self._path()):
             self._part += 1
 
-    def _make_file(self) -> None:
+    def _make_file(self, mode: Literal["ab", "wb"]) -> None:
         path = self._path()
         make_parent("video", path)
         try:
-            with open(path, "wb"):
+            with open(path, mode):
                 pass
+            self._forget_name()
+            self._name = os.open(path, os.O_PATH | os.O_CLOEXEC)
         except OSError as error:
             raise SinkError(f"video: {path}: cannot be written: {reason_of(error)}") from error
+        self._removal = Removal(self._name)
 
     def _start(self, height: int, width: int) -> None:
         self._canvas = np.empty((height, width, 3), np.uint8)
         fps = self._fps or DEFAULT_FPS
         self._encoder = Encoder(self._path(), self._codec, width, height, fps)
-        self._name = os.open(self._path(), os.O_PATH | os.O_CLOEXEC)
-        self._removal = Removal(self._name)
 
     def write(self, result: Result) -> None:
         """Encode one frame; one of another size than the first is scaled to it."""
@@ -133,7 +139,7 @@ class VideoSink:
         image = result.image
         if self._encoder is None:
             if self._canvas.size:
-                self._make_file()
+                self._make_file("wb")
             self._start(*(self._canvas.shape[:2] if self._canvas.size else image.shape[:2]))
             assert self._encoder is not None
         if image.shape == self._canvas.shape:

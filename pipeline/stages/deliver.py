@@ -58,11 +58,12 @@ class Deliver(Stage):
     async def run(self) -> None:
         """Write until the results end. SinkError stops it where the policy is stop."""
         try:
+            await self._attempt(self._sink.begin)
             while True:
                 result = await self._results.get()
                 self._under_way = result
                 try:
-                    await self._write(result)
+                    await self._attempt(self._sink.write, result)
                 except asyncio.CancelledError:
                     raise  # it may be written all the same: see ``close``
                 except BaseException:
@@ -99,13 +100,13 @@ class Deliver(Stage):
                 self._lost()
             end_loan(result)
 
-    async def _write(self, result: Result) -> None:
+    async def _attempt(self, function: Callable[..., None], *args: Result) -> None:
         attempt = 0
         ended: float | None = None  # since when there are no more results to come
         while True:
             try:
                 # Cancelling does not stop the thread, so how this ends is looked at all the same.
-                self._writing = self._call(self._sink.write, result)
+                self._writing = self._call(function, *args)
                 await self._blaming(asyncio.shield(self._writing))
             except SinkError as error:
                 if self._on_error != "retry":

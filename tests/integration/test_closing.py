@@ -42,6 +42,9 @@ class SlowSink:
     def open(self, stream: object) -> None:
         pass
 
+    def begin(self) -> None:
+        pass
+
     def write(self, result: object) -> None:
         pass
 

@@ -140,7 +140,8 @@ class Part:
             }
             return results.get(name)
 
-        if name not in ("open", "grab", "retrieve", "interrupt", "write", "process", "close"):
+        known = ("open", "begin", "grab", "retrieve", "interrupt", "write", "process", "close")
+        if name not in known:
             raise AttributeError(name)
         return call
 
@@ -237,6 +238,7 @@ where, name, path = sys.argv[1:]
 class Part:
     needs_image = live = False
     def open(self, *_): return FrameFormat(64, 48)
+    def begin(self): pass
     def grab(self): self.fail("reader"); return 1
     def retrieve(self, buffer): pass
     def interrupt(self): pass

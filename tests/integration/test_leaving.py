@@ -239,6 +239,9 @@ async def test_a_hold_belongs_to_its_holder(monkeypatch: pytest.MonkeyPatch) -> 
         def open(self, stream: object) -> None:
             pass
 
+        def begin(self) -> None:
+            pass
+
         def write(self, result: Result) -> None:
             result.release()
             for _ in range(3):

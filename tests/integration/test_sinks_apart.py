@@ -56,6 +56,33 @@ async def test_a_sink_that_fails_ends_the_pipeline_unless_told_otherwise(tmp_pat
             await pipe.wait()
 
 
+@pytest.mark.parametrize("wrong", [{"path": FULL + "/out.mp4"}, {"codec": "ZZZZ"}])
+async def test_a_start_that_fails_keeps_the_files_of_earlier_runs(
+    tmp_path: Path, wrong: dict[str, str]
+) -> None:
+    kept = [tmp_path / "lines.jsonl", tmp_path / "one.mp4", tmp_path / "two.mp4"]
+    for path in kept:
+        path.write_text("of an earlier run")
+    sinks = [
+        {"kind": "jsonl" if path.suffix == ".jsonl" else "video", "path": str(path)}
+        for path in kept
+    ]
+    pipe = Pipeline(config(*sinks[:2], {**sinks[2], **wrong}))
+    with pytest.raises(SinkError, match=r"sinks\.2"):
+        await pipe.open()
+    assert [path.read_text() for path in kept] == ["of an earlier run"] * 3
+
+
+async def test_a_run_without_results_leaves_an_empty_file(tmp_path: Path) -> None:
+    (tmp_path / "lines.jsonl").write_text("of an earlier run")
+    pipe = Pipeline(config({"kind": "jsonl", "path": str(tmp_path / "lines.jsonl")}))
+    async with pipe:
+        pipe.stop()
+        await pipe.wait()
+    assert pipe.stats().results == 0
+    assert (tmp_path / "lines.jsonl").read_text() == ""
+
+
 async def test_a_sink_that_fails_can_be_left_out(tmp_path: Path) -> None:
     good = {"kind": "jsonl", "path": str(tmp_path / "good.jsonl")}
     bad = {"kind": "jsonl", "path": FULL, "on_error": "disable"}

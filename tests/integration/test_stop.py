@@ -148,6 +148,9 @@ class StuckSink:
     def open(self, stream: StreamInfo) -> None:
         self._maybe_hang("open")
 
+    def begin(self) -> None:
+        pass
+
     def write(self, result: Result) -> None:
         self.written.append(result.sequence)
         self._maybe_hang("write")

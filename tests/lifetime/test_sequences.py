@@ -307,6 +307,9 @@ class ScriptedSink:
         if self._plan.trouble == "fails open":
             raise SinkError("scripted: cannot be opened")
 
+    def begin(self) -> None:
+        pass
+
     def write(self, result: Result) -> None:
         self._written += 1
         if self._plan.trouble == "slow":

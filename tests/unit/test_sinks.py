@@ -239,15 +239,6 @@ def test_jsonl_is_json_whatever_the_numbers(tmp_path: Path, bad: float) -> None:
     assert line["camera"] == 'quote " \n \ud800 ☃'
 
 
-def test_jsonl_replaces_an_older_file(tmp_path: Path) -> None:
-    path = tmp_path / "x.jsonl"
-    path.write_text("old\n" * 100)
-    sink = sink_of("jsonl", path)
-    sink.open(STREAM)
-    assert path.read_text() == ""
-    sink.close()
-
-
 def test_jsonl_keeps_whole_lines_when_the_disk_is_full(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     sink = sink_of("jsonl", path)
@@ -547,6 +538,22 @@ def test_annotate_draws_inside_whatever_the_numbers() -> None:
 
 
 # --- targets of both kinds
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "video"])
+@pytest.mark.parametrize("stream", [STREAM, StreamInfo("", None)])
+def test_an_older_file_gives_way_once_the_run_begins(
+    tmp_path: Path, kind: str, stream: StreamInfo
+) -> None:
+    path = tmp_path / "x.mp4"
+    path.write_text("old")
+    sink = sink_of(kind, path)
+    sink.open(stream)
+    assert path.read_text() == "old"
+    sink.begin()
+    assert path.read_text() == ""
+    sink.close()
+    assert path.read_text() == ""
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "video"])

@@ -585,6 +585,9 @@ class Ledger:
     def open(self, stream: StreamInfo) -> None:
         self.stream = stream
 
+    def begin(self) -> None:
+        pass
+
     def write(self, result: Result) -> None:
         self.threads.add(threading.current_thread().name)
         if result.sequence == self._fails_at:
