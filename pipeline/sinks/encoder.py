@@ -103,8 +103,7 @@ class Encoder:
             self._abandon()
             raise SinkError(
                 f"{self._where}: no video of {width}x{height} at {fps:g} fps can be written; "
-                f"codec {codec!r} is missing here or does not fit "
-                f"{ending or 'a file without an ending'}"
+                f"codec {codec!r} is missing here or does not fit {ending}"
             ) from error
 
     def _add_stream(self, container: OutputContainer, name: str, fps: float) -> VideoStream:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
@@ -18,6 +19,8 @@ __all__ = [
 
 STANDARD_OUTPUT = "-"
 """The path that is no file."""
+
+_CONTAINERS = (".mp4", ".mov", ".m4v", ".mkv", ".webm", ".ts", ".avi")
 
 
 class _SinkBase(BaseModel):
@@ -76,8 +79,8 @@ class VideoSettings(_SinkBase):
     kind: Literal["video"]
     path: _Path = Field(
         description="File to write; its folders are made, an older file is replaced, its ending "
-        "(.mp4, .mov, .mkv, .webm, .ts, .avi) chooses the container. Relative paths start at the "
-        "folder of this file.",
+        "(.mp4, .mov, .m4v, .mkv, .webm, .ts, .avi) chooses the container. Relative paths start "
+        "at the folder of this file.",
     )
     fps: float | None = Field(
         default=None,
@@ -97,9 +100,13 @@ class VideoSettings(_SinkBase):
 
     @field_validator("path")
     @classmethod
-    def _is_a_file(cls, path: str) -> str:
+    def _has_a_container(cls, path: str) -> str:
         if path == STANDARD_OUTPUT:
-            raise ValueError("needs a file; a video cannot go to standard output")
+            raise ValueError(
+                "needs a file; a video cannot go to standard output, so name one such as out.mkv"
+            )
+        if os.path.splitext(path)[1].lower() not in _CONTAINERS:
+            raise ValueError(f"needs an ending that a video can have: {', '.join(_CONTAINERS)}")
         return path
 
 

@@ -440,7 +440,7 @@ def test_a_hyphen_is_standard_output(run: Run, tmp_path: Path) -> None:
         ("{kind: console}", ["--jsonl", "-"], "sinks.0 and sinks.1 both write to standard output"),
         ('{kind: jsonl, path: "-"}', ["--jsonl", "-"], "sinks.0 and sinks.1 both write"),
         ('{kind: jsonl, path: "-"}', ["--summary", "-"], "--summary -: standard output is taken"),
-        ('{kind: video, path: "-"}', [], "sinks.0.path: needs a file; a video cannot go"),
+        ('{kind: video, path: "-"}', [], "standard output, so name one such as out.mkv"),
     ],
 )
 def test_standard_output_has_one_user(

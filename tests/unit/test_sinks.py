@@ -379,15 +379,20 @@ def test_video_scales_frames_of_another_size(tmp_path: Path, known: bool) -> Non
     ("name", "codec"),
     [
         ("x.mp4", "ZZZZ"),
-        ("x.unknown", "mp4v"),
-        ("noending", "mp4v"),
-        ("%03d.mp4x", "mp4v"),
+        ("x.webm", "mp4v"),
         ("x.ts", "VP80"),
     ],
 )
-def test_video_without_codec_or_container(tmp_path: Path, name: str, codec: str) -> None:
+def test_video_without_codec(tmp_path: Path, name: str, codec: str) -> None:
     with pytest.raises(SinkError, match=rf"{name}: no video of 64x48 .*codec '{codec}'"):
         sink_of("video", tmp_path / name, codec=codec).open(STREAM)
+    assert not (tmp_path / name).exists()
+
+
+@pytest.mark.parametrize("name", ["x.unknown", "noending", "%03d.mp4x", ".mp4", "x.mp4/"])
+def test_video_without_container(name: str) -> None:
+    with pytest.raises(ValueError, match=r"needs an ending .*: \.mp4, \.mov, "):
+        VideoSettings(kind="video", path=name)
 
 
 @pytest.mark.parametrize("ending", ["mp4", "mov", "m4v", "mkv", "avi", "webm", "ts"])
@@ -585,9 +590,10 @@ def test_targets_that_cannot_be_are_named_at_open(tmp_path: Path, kind: str) -> 
         {"kind": "jsonl", "path": "a\0b"},
         {"kind": "video", "path": "a\nb.mp4"},
         {"kind": "video", "path": "-"},
-        {"kind": "video", "path": "x", "codec": "mp4"},
-        {"kind": "video", "path": "x", "codec": "mp4\u00e9"},
-        {"kind": "video", "path": "x", "fps": 1e-9},
+        {"kind": "video", "path": "x"},
+        {"kind": "video", "path": "x.mp4", "codec": "mp4"},
+        {"kind": "video", "path": "x.mp4", "codec": "mp4\u00e9"},
+        {"kind": "video", "path": "x.mp4", "fps": 1e-9},
         {"kind": "console", "path": "x"},
         {"kind": "console", "queue": 0},
         {"kind": "console", "policy": "latest"},
@@ -604,6 +610,6 @@ def test_settings_are_told_apart_by_kind() -> None:
     found = [
         SINKS.validate_python({"kind": "console"}),
         SINKS.validate_python({"kind": "jsonl", "path": "x", "policy": "drop_newest"}),
-        SINKS.validate_python({"kind": "video", "path": "x", "queue": 2}),
+        SINKS.validate_python({"kind": "video", "path": "x.MKV", "queue": 2}),
     ]
     assert [type(s) for s in found] == [ConsoleSettings, JsonlSettings, VideoSettings]
