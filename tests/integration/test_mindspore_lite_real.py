@@ -129,7 +129,7 @@ async def test_20000_runs_in_place_allocate_nothing_and_stay_flat(
         assert not np.array_equal(wanted[0][0], wanted[1][0])
         before = executor.counters().allocations
         places: dict[int, set[int]] = {}
-        growth = []
+        growth: list[int] = []
         while len(growth) < 2 or min(growth) > MEGABYTE // 2:  # a leak grows in each round
             assert len(growth) < 6, growth
             start = resident()
