@@ -89,6 +89,7 @@ SHARED = {
         "allocations",
         "link",
         "knock",
+        "tcp",
         "videoio",
     },
     "sinks": {"encoder", "settings", "target"},

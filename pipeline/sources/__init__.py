@@ -118,7 +118,8 @@ def _pipe(settings: SourceSettings, clock: Clock) -> Reader:
         from pipeline.sources.pipes import Pipe
     from pipeline.sources.file import FileReader
 
-    return FileReader(settings, clock, pipe=Pipe(settings))
+    pipe = Pipe(settings)
+    return FileReader(settings, clock, pipe.connect, pipe)
 
 
 def _gstreamer(settings: SourceSettings, clock: Clock) -> Reader:
@@ -194,19 +195,20 @@ def _reached(settings: SourceSettings, clock: Clock) -> Reader:
     """A stream, or a file where it has an end; where that is not set it connects to find out."""
     from pipeline.sources.file import FileReader
     from pipeline.sources.stream import StreamReader, has_end, reach
+    from pipeline.sources.tcp import tcp_of
 
     if settings.live:
         return StreamReader(settings, clock)
-    where = redact(str(settings.uri))
+    where, tcp = redact(str(settings.uri)), tcp_of(settings)
 
     def connect() -> InputContainer:
-        reached = reach(settings)
+        reached = reach(settings, tcp=tcp)
         if isinstance(reached, str):
             raise SourceError(f"{where}: {reached}")
         return reached
 
     if settings.live is False:
-        return FileReader(settings, clock, connect)
+        return FileReader(settings, clock, connect, tcp)
     container = connect()
     if not has_end(container):
         return StreamReader(settings, clock, container)

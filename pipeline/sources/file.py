@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pipeline.sources.capture import Capture
     from pipeline.sources.movie import Movie
     from pipeline.sources.pipes import Pipe
+    from pipeline.sources.tcp import TcpStream
 
 __all__ = ["FileReader"]
 
@@ -43,7 +44,7 @@ class FileReader(CaptureReader["Capture | Movie"]):
     delivers what can be decoded, then raises SourceError: it does when its structure says
     that bytes are missing at the end and frames are missing too, and when the decoder refused
     more than a tenth of the frames. Fewer are logged. ``connect`` opens what is no regular
-    file, but has an end, and so does ``pipe``.
+    file, but has an end; ``waits`` is what can be interrupted of that.
     """
 
     live = False
@@ -53,7 +54,7 @@ class FileReader(CaptureReader["Capture | Movie"]):
         settings: SourceSettings,
         clock: Clock,
         connect: Callable[[], InputContainer] | None = None,
-        pipe: Pipe | None = None,
+        waits: Pipe | TcpStream | None = None,
     ) -> None:
         self._path = str(settings.uri)
         super().__init__(redact(self._path))
@@ -62,8 +63,8 @@ class FileReader(CaptureReader["Capture | Movie"]):
         self._realtime = settings.realtime
         self._fps = settings.fps
         self._settings = settings
-        self._connect = connect if pipe is None else pipe.connect
-        self._pipe = pipe
+        self._connect = connect
+        self._waits = waits
         self._pace: Pace | None = None
         self._container = Container()
         self._declared = 0
@@ -109,17 +110,17 @@ class FileReader(CaptureReader["Capture | Movie"]):
         return None
 
     def interrupt(self) -> None:
-        """Make ``grab`` return None from now on; with a pipe also one that waits."""
+        """Make ``grab`` return None from now on; also one that waits where that can be ended."""
         super().interrupt()
-        if self._pipe is not None:
-            self._pipe.interrupt()
+        if self._waits is not None:
+            self._waits.interrupt()
 
     def close(self) -> None:
         """Close the file."""
         self._before = self.damaged
         super().close()
-        if self._pipe is not None:
-            self._pipe.close()
+        if self._waits is not None:
+            self._waits.close()
 
     @property
     def damaged(self) -> int:

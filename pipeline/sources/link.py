@@ -35,7 +35,12 @@ class Link:
                 made.settimeout(max(0.001, deadline - time.monotonic()))
                 made.connect(address)
                 if tls is not None:
-                    made = self._keep(tls.wrap_socket(made, server_hostname=host))
+                    # Kept before it waits: wrapping takes the connection out of the socket.
+                    wrapped = tls.wrap_socket(
+                        made, server_hostname=host, do_handshake_on_connect=False
+                    )
+                    made = self._keep(wrapped)
+                    wrapped.do_handshake()
                 return made
             except OSError as error:
                 failure = error

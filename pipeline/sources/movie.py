@@ -205,9 +205,9 @@ class Movie:
                 self._packets = self._opened().demux(self._stream)
             try:
                 packet = next(self._packets, None)
-            except av.ExitError:
+            except (av.ExitError, TimeoutError):
                 raise SourceError(f"{self._where}: nothing came in time") from None
-            except av.FFmpegError:
+            except (av.FFmpegError, OSError):
                 bad_reads += 1
                 self._packets = None
                 self._refuse()

@@ -17,7 +17,7 @@ from pipeline.frame import FrameFormat, Image
 from pipeline.locate import redact_uri
 from pipeline.sources.allocations import bound_allocations
 from pipeline.sources.datagrams import FirstDatagram
-from pipeline.sources.knock import Knock
+from pipeline.sources.knock import KNOCKED, Knock
 from pipeline.sources.movie import discard_others, video_of
 from pipeline.sources.pace import sane_rate
 from pipeline.sources.pictures import (
@@ -29,6 +29,7 @@ from pipeline.sources.pictures import (
     strict_decoder,
 )
 from pipeline.sources.settings import SourceSettings
+from pipeline.sources.tcp import TcpStream, tcp_of
 
 if TYPE_CHECKING:
     from av import Packet, VideoFrame, VideoStream
@@ -43,10 +44,13 @@ _SLICE_SECONDS = 0.3
 _PROBE_MICROSECONDS = "100000"
 
 
-def reach(settings: SourceSettings, *, sliced: bool = False) -> InputContainer | str:
+def reach(
+    settings: SourceSettings, *, sliced: bool = False, tcp: TcpStream | None = None
+) -> InputContainer | str:
     """Open the URL; else why that failed, in words without secrets.
 
-    ``sliced``: reads are broken off every now and then, see ``_SLICE_SECONDS``.
+    ``sliced``: reads are broken off every now and then, see ``_SLICE_SECONDS``. ``tcp`` is what
+    connects in place of FFmpeg.
     """
     url, seconds, read = str(settings.uri), settings.open_timeout_s, settings.read_timeout_s
     options = {"analyzeduration": _PROBE_MICROSECONDS}
@@ -57,10 +61,13 @@ def reach(settings: SourceSettings, *, sliced: bool = False) -> InputContainer |
     began = time.monotonic()
     bound_allocations(settings.max_pixels)
     try:
+        if tcp is not None:
+            return tcp.connect(options=options)
         return open_container(url, options=options, timeout=(seconds, read))
-    except (av.FFmpegError, ValueError) as error:
+    except (av.FFmpegError, OSError, ValueError) as error:
         # Some of FFmpeg's readers say that the data are invalid when they were broken off.
-        if isinstance(error, av.ExitError) or time.monotonic() - began >= seconds:
+        late = isinstance(error, av.ExitError | TimeoutError)
+        if late or time.monotonic() - began >= seconds:
             return f"it did not answer within {seconds:g} s"
         return _why(error, settings)
 
@@ -94,8 +101,8 @@ class StreamReader:
     A stream that stops is a SourceError, unless it is a file of a declared length that was
     played to its end. So is one of which no whole picture comes for the read timeout. Damaged
     pictures are passed over up to the next key frame, since those between build on them.
-    ``interrupt`` is heard within 0.3 s with RTSP, else when something comes or the read timeout
-    is over.
+    ``interrupt`` is heard at once with TCP, within 0.3 s with RTSP, else when something comes or
+    the read timeout is over.
     """
 
     live = True
@@ -110,10 +117,10 @@ class StreamReader:
         self._open_seconds = settings.open_timeout_s
         self._read_seconds = settings.read_timeout_s
         self._stop = threading.Event()
-        # Only where FFmpeg's own deadline cannot be heard; rtsps would need a handshake.
+        self._tcp = tcp_of(settings)
         scheme = self._url.partition("://")[0].lower()
         makers: dict[str, Callable[[str], Knock | FirstDatagram]]
-        makers = {"rtsp": Knock, "udp": FirstDatagram}
+        makers = {"udp": FirstDatagram, **dict.fromkeys(KNOCKED, Knock)}
         self._knock = makers[scheme](self._url) if scheme in makers else None
         self._container = container  # one that was reached already
         self._stream: VideoStream | None = None
@@ -187,8 +194,9 @@ class StreamReader:
     def interrupt(self) -> None:
         """Make ``grab`` return None from now on; see the class for how soon."""
         self._stop.set()
-        if self._knock is not None:
-            self._knock.interrupt()
+        for waiting in (self._knock, self._tcp):
+            if waiting is not None:
+                waiting.interrupt()
 
     def close(self) -> None:
         """Disconnect. Only where ``grab`` is called: it must not be in a read."""
@@ -197,11 +205,13 @@ class StreamReader:
         container, self._container = self._container, None
         if container is not None:
             container.close()
+        if self._tcp is not None:
+            self._tcp.close()
 
     def _connect(self) -> str | None:
         """Open the container, unless that was done; why that failed."""
         if self._container is None:
-            reached = reach(self._settings, sliced=is_rtsp(self._url))
+            reached = reach(self._settings, sliced=is_rtsp(self._url), tcp=self._tcp)
             if isinstance(reached, str):
                 return reached
             self._container = reached
@@ -227,10 +237,10 @@ class StreamReader:
             self._packets = container.demux(stream)
         try:
             packet = next(self._packets, None)
-        except av.ExitError:
+        except (av.ExitError, TimeoutError):
             self._packets = None
             return True
-        except av.FFmpegError:
+        except (av.FFmpegError, OSError):
             return False
         # What a live stream leaves in the decoder at its end may be half a picture.
         if packet is None or (packet.size == 0 and not self._declared):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,16 +18,20 @@ from pipeline.clock import MonotonicClock
 from pipeline.contracts import Reader
 from pipeline.errors import SourceError
 from pipeline.frame import Image
-from pipeline.sources import make_reader
+from pipeline.sources import SourceSettings, make_reader
 from pipeline.sources.download import HttpReader
 from pipeline.sources.gstreamer import GstreamerReader
 
 if TYPE_CHECKING:
     from tests.folder_server import folder_server
+    from tests.servers.raw import RawServer
     from tests.unit.playing import CLIP, WATCHDOG, assert_alike, play, settings
+    from tests.waiting import becomes
 else:
     from folder_server import folder_server
     from playing import CLIP, WATCHDOG, assert_alike, play, settings
+    from servers.raw import RawServer
+    from waiting import becomes
 
 
 @pytest.mark.skipif(
@@ -152,7 +157,88 @@ def test_a_stop_is_heard_while_nobody_sends_over_udp() -> None:
     assert told[1].endswith("nothing came within 0.1 s")
 
 
-@pytest.mark.parametrize("scheme", ["http", "https", "rtsp", "rtmp"])
+class Playing:
+    """Plays a source in a thread of its own until it ends."""
+
+    def __init__(self, given: SourceSettings) -> None:
+        self._reader = make_reader(given, MonotonicClock())
+        self._thread = threading.Thread(target=self._play, daemon=True)
+        self._thread.start()
+        self.grabbed = 0
+        self.error: SourceError | None = None
+
+    def _play(self) -> None:
+        try:
+            self._reader.open()
+            while self._reader.grab() is not None:
+                self.grabbed += 1
+        except SourceError as error:
+            self.error = error
+        finally:
+            self._reader.close()
+
+    def stop(self) -> float:
+        """Seconds that it takes."""
+        began = time.monotonic()
+        self._reader.interrupt()
+        self._thread.join(WATCHDOG)
+        assert not self._thread.is_alive()
+        return time.monotonic() - began
+
+
+@pytest.mark.parametrize("scheme", ["http", "https", "rtsp", "rtsps", "rtmp", "rtmps", "tcp"])
+def test_a_stop_is_heard_while_a_server_says_nothing(scheme: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        uri = f"{scheme}://127.0.0.1:{silent.getsockname()[1]}/live"
+        playing = Playing(settings(uri, open_timeout_s=10 * WATCHDOG))
+        link, _ = silent.accept()
+        with link:
+            if scheme != "tcp":
+                assert link.recv(1)  # it has asked
+            assert playing.stop() < 1
+        assert playing.error is not None
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_a_stop_is_heard_while_a_server_stalls_over_tcp(live: bool, stalling: str) -> None:
+    playing = Playing(settings(stalling, live=live, read_timeout_s=10 * WATCHDOG))
+    assert becomes(lambda: playing.grabbed > 20)
+    assert playing.stop() < 1
+    assert playing.error is None
+
+
+@pytest.fixture
+def stalling(tmp_path: Path) -> Iterator[str]:
+    """A server that goes silent in the middle of the clip."""
+    copy_clip(tmp_path / "clip.ts")
+
+    def answer(link: socket.socket) -> None:
+        link.sendall((tmp_path / "clip.ts").read_bytes()[:400_000])
+        link.recv(1)
+
+    with RawServer(answer) as server:
+        yield f"tcp://127.0.0.1:{server.port}"
+
+
+@pytest.mark.parametrize(
+    ("live", "told"), [(True, "no whole picture came for 0.2 s"), (False, "nothing came in time")]
+)
+def test_a_stream_over_tcp_that_stalls_is_lost(live: bool, told: str, stalling: str) -> None:
+    given = settings(stalling, live=live, read_timeout_s=0.2)
+    frames, error = play(make_reader(given, MonotonicClock()))
+    assert len(frames) > 20
+    assert told in str(error)
+
+
+def test_a_file_over_tcp_is_played_to_its_end(tmp_path: Path) -> None:
+    copy_clip(tmp_path / "clip.ts")
+    with RawServer(lambda link: link.sendall((tmp_path / "clip.ts").read_bytes())) as server:
+        given = settings(f"tcp://127.0.0.1:{server.port}", live=False)
+        frames, error = play(make_reader(given, MonotonicClock()))
+    assert (len(frames), error) == (120, None)
+
+
+@pytest.mark.parametrize("scheme", ["http", "https", "rtsp", "rtsps", "rtmp", "rtmps", "tcp"])
 def test_a_stream_that_does_not_answer_is_given_up_without_telling_secrets(
     scheme: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
