@@ -26,6 +26,7 @@ from pipeline.errors import (
     ModelError,
     PipelineError,
     RunError,
+    SinkError,
     SourceError,
 )
 from pipeline.events import Event, EventHub, EventLog, State
@@ -238,7 +239,8 @@ class Assembly:
         for outlet in self.outlets:
             outlet.channel.clear()
         abandoned = [stage.name for stage, end in zip(stages, closed, strict=True) if end is False]
-        errors = [end for end in closed if isinstance(end, BaseException)]
+        errors: list[BaseException] = [*self._unwritten()]
+        errors += [end for end in closed if isinstance(end, BaseException)]
         left = until - loop.time()
         if self._ready is not None:
             await self._ready.close(left)
@@ -248,6 +250,13 @@ class Assembly:
                 capture.pool.close()
         self.events.close()
         return abandoned, errors
+
+    def _unwritten(self) -> Iterator[SinkError]:
+        """An error for each sink that still fails at the end."""
+        for wired, sink in zip(self.graph.sinks, self.sinks, strict=True):
+            if sink.failing is not None:
+                lost = self.recorder.undelivered[wired.name]
+                yield SinkError(f"{sink.failing}; {lost} results were not written")
 
     def drop_result(self, receiver: str, result: Result, cause: str) -> None:
         """Count a result that a receiver could not take."""

@@ -7,14 +7,13 @@ import contextlib
 import json
 import os
 import re
-import select
 import sys
 import traceback
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from pipeline.arguments import Arguments, parse_arguments, wants_json
-from pipeline.errors import ClosedError, ConfigError, PipelineError, SinkError
+from pipeline.errors import ClosedError, ConfigError, PipelineError, ReaderLeftError
 from pipeline.locate import printable
 from pipeline.report import StatusLine, ensure_writable, summary, table, write_json
 from pipeline.signals import StopRequests
@@ -263,8 +262,8 @@ def _finish(
     """Tell how the run went, and turn its end into an exit code."""
     if isinstance(failure, ClosedError | asyncio.CancelledError) and stops == 1:
         failure = None  # stopped before it was running
-    if isinstance(failure, SinkError) and _caused_by(failure, BrokenPipeError):
-        failure = None if _reader_left() else failure  # who has read enough is no failure
+    if isinstance(failure, ReaderLeftError):
+        failure = None
     stats = _stats(pipeline)
     if stats is not None and not arguments.quiet and (stats.frames or failure is None):
         if _terminal.json:
@@ -283,22 +282,6 @@ def _finish(
         except PipelineError as error:
             code = code or _failed(error, arguments.debug)
     return code
-
-
-def _caused_by(error: BaseException | None, kind: type[BaseException]) -> bool:
-    while error is not None and not isinstance(error, kind):
-        error = error.__cause__
-    return error is not None
-
-
-def _reader_left() -> bool:
-    """Whether standard output is a pipe that nobody reads any more."""
-    poll = select.poll()
-    try:
-        poll.register(sys.stdout.fileno(), 0)
-        return any(events & select.POLLERR for _, events in poll.poll(0))
-    except (OSError, ValueError):
-        return False
 
 
 def _stats(pipeline: Pipeline) -> Stats | None:

@@ -21,6 +21,7 @@ __all__ = [
     "FormatChangedError",
     "ModelError",
     "PipelineError",
+    "ReaderLeftError",
     "RunError",
     "SinkError",
     "SlotStateError",
@@ -86,6 +87,10 @@ class SinkError(PipelineError):
     """A sink cannot be opened or written."""
 
     exit_code = 5
+
+
+class ReaderLeftError(SinkError):
+    """Who read standard output has enough; nobody else will come."""
 
 
 class SlotStateError(PipelineError):

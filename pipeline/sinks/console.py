@@ -8,7 +8,7 @@ from typing import TextIO
 
 from pipeline import screen
 from pipeline.contracts import StreamInfo
-from pipeline.errors import SinkError
+from pipeline.errors import ReaderLeftError, SinkError
 from pipeline.results import Detection, RawOutput, Result
 from pipeline.sinks.settings import ConsoleSettings
 
@@ -53,7 +53,8 @@ class ConsoleSink:
             self._stream.flush()
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
-            raise SinkError(f"console: cannot write: {reason}") from error
+            kind = ReaderLeftError if isinstance(error, BrokenPipeError) else SinkError
+            raise kind(f"console: cannot write: {reason}") from error
 
     def close(self) -> None:
         """Let go of the stream."""

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from pipeline import screen
 from pipeline.contracts import StreamInfo
-from pipeline.errors import SinkError
+from pipeline.errors import ReaderLeftError, SinkError
 from pipeline.results import Detections, RawOutput, Result
 from pipeline.sinks.settings import STANDARD_OUTPUT, JsonlSettings
 from pipeline.sinks.target import Removal, make_parent, reason_of
@@ -143,7 +143,9 @@ class JsonlSink:
                 os.ftruncate(self._file, good)
 
     def _failed(self, error: OSError) -> SinkError:
-        return SinkError(f"jsonl: {self._path}: cannot be written: {reason_of(error)}")
+        left = self._path == STANDARD_OUTPUT and isinstance(error, BrokenPipeError)
+        kind = ReaderLeftError if left else SinkError
+        return kind(f"jsonl: {self._path}: cannot be written: {reason_of(error)}")
 
 
 def _standard_output() -> int:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Any, Literal
 
 from pipeline.backoff import Backoff
 from pipeline.channel import Channel, ChannelClosed
 from pipeline.contracts import Sink, StreamInfo
-from pipeline.errors import SinkError
+from pipeline.errors import ReaderLeftError, SinkError
 from pipeline.events import State
 from pipeline.results import Result, end_loan
 from pipeline.stages.base import Stage
 
 __all__ = ["Deliver"]
 
+_log = logging.getLogger(__name__)
+
 _LAST_SECONDS = 5.0
+_REMINDER_SECONDS = 60.0
 
 
 class Deliver(Stage):
@@ -24,7 +28,8 @@ class Deliver(Stage):
 
     ``on_error`` says what a failure does: stop everything, retry the same result, or disable
     this sink alone; ``say(state, reason)`` is told of the latter two. ``lost``
-    is called for a result that was taken and may not have been written.
+    is called for a result that was taken and may not have been written. ``failing`` is the last
+    error while it is tried again; if it still is at the end, what waited is not written.
     """
 
     kind = SinkError
@@ -48,6 +53,7 @@ class Deliver(Stage):
         self._backoff = backoff or Backoff(max_s=5.0)
         self._say = say
         self._stream: StreamInfo | None = None
+        self.failing: SinkError | None = None
         self._under_way: Result | None = None
         self._writing: asyncio.Future[Any] | None = None
 
@@ -73,6 +79,8 @@ class Deliver(Stage):
         except ChannelClosed:
             pass
         except SinkError as error:
+            if error is self.failing:
+                return  # told once it is known how much is lost
             if self._on_error != "disable":
                 raise
             self._say("failed", f"{error}; this sink is left out from now on")
@@ -90,7 +98,10 @@ class Deliver(Stage):
 
     def _end_of_write(self) -> None:
         call = self._writing
-        self._written(call is not None and call.done() and call.exception() is None)
+        whole = call is not None and call.done() and call.exception() is None
+        if whole:
+            self.failing = None
+        self._written(whole)
 
     def _written(self, whole: bool) -> None:
         """The result under way was written, or may not have been; its loan ends."""
@@ -101,7 +112,9 @@ class Deliver(Stage):
             end_loan(result)
 
     async def _attempt(self, function: Callable[..., None], *args: Result) -> None:
+        loop = asyncio.get_running_loop()
         attempt = 0
+        began = said = loop.time()
         ended: float | None = None  # since when there are no more results to come
         while True:
             try:
@@ -109,12 +122,15 @@ class Deliver(Stage):
                 self._writing = self._call(function, *args)
                 await self._blaming(asyncio.shield(self._writing))
             except SinkError as error:
-                if self._on_error != "retry":
+                if self._on_error != "retry" or isinstance(error, ReaderLeftError):
                     raise
+                self.failing = error
                 attempt += 1
                 if attempt == 1:
                     self._say("failed", f"{error}; tried again until it can be")
-                loop = asyncio.get_running_loop()
+                elif loop.time() - said >= _REMINDER_SECONDS:
+                    said = loop.time()
+                    self._remind(error, said - began)
                 # At the end nothing else is waited for, so there is an end to this, too.
                 if not self._results.closed:
                     ended = None
@@ -126,8 +142,14 @@ class Deliver(Stage):
                 await asyncio.sleep(pause if ended is None else min(pause, 0.5))
                 continue
             if attempt:
+                self.failing = None
                 self._say("reopened", "")
             return
+
+    def _remind(self, error: SinkError, seconds: float) -> None:
+        name = self.name.removeprefix("sink-")
+        text = "%s: still failing after %.0f s: %s"
+        _log.error(text, name, seconds, error, extra={"source": name})
 
     def _open(self) -> None:
         assert self._stream is not None, "describe comes first"

@@ -101,8 +101,11 @@ async def test_a_sink_that_fails_can_be_left_out(tmp_path: Path) -> None:
     assert stats.undelivered == {"jsonl-0": 50}  # told, as everything that is lost
 
 
-async def test_a_sink_that_fails_for_a_while_is_tried_again(tmp_path: Path, until: Until) -> None:
+async def test_a_sink_that_fails_for_a_while_is_tried_again(
+    tmp_path: Path, until: Until, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """A pipe whose reader has gone and comes back."""
+    monkeypatch.setattr("pipeline.stages.deliver._REMINDER_SECONDS", 0.0)
     fifo = tmp_path / "pipe"
     os.mkfifo(fifo)
     good = {"kind": "jsonl", "path": str(tmp_path / "good.jsonl")}
@@ -116,6 +119,7 @@ async def test_a_sink_that_fails_for_a_while_is_tried_again(tmp_path: Path, unti
     await until(lambda: pipe.stats().events.get("jsonl-0", {}).get("failed", 0) == 1)
     before = pipe.stats().results
     await until(lambda: pipe.stats().results > before + 50)  # the others go on
+    await until(lambda: "jsonl-0: still failing after " in caplog.text)
     reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
     await until(lambda: pipe.stats().events["jsonl-0"].get("reopened", 0) == 1)
     await pipe.drain()
@@ -124,6 +128,7 @@ async def test_a_sink_that_fails_for_a_while_is_tried_again(tmp_path: Path, unti
     stats = pipe.stats()
     check_written(tmp_path / "good.jsonl", stats, "jsonl-1")
     assert stats.undelivered["jsonl-0"] > 0
+    assert stats.events["jsonl-0"] == {"failed": 1, "reopened": 1}
     assert pipe.abandoned == []
 
 
@@ -172,6 +177,8 @@ async def test_a_sink_that_never_works_again_does_not_hold_up_the_end(until: Unt
     running = asyncio.ensure_future(pipe.wait())
     await until(lambda: "failed" in pipe.stats().events.get("jsonl-0", {}))
     assert "sink jsonl-0: failed" in pipe.health().problems
-    with pytest.raises(SinkError, match="No space left"):
+    with pytest.raises(SinkError, match="No space left") as caught:
         await running
+    lost = pipe.stats().undelivered["jsonl-0"]
+    assert str(caught.value).endswith(f"; {lost} results were not written")
     assert pipe.stats().slots == {"free": 4}
