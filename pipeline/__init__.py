@@ -5,11 +5,14 @@ Names are loaded when they are first used, so that importing the package needs N
 
 from __future__ import annotations
 
+import os
+import sys
 from importlib import import_module
-from pkgutil import extend_path
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # typing's own takes longer to import than all the rest, and signals wait
 if TYPE_CHECKING:
+    from typing import Any
+
     from pipeline.backends.executor import Executor
     from pipeline.backends.image import ImageInput
     from pipeline.config import Config
@@ -64,7 +67,10 @@ __all__ = [
 
 # In a clone the folder pipeline/ shadows the installed package, which alone has the native
 # module: with this, `python -m pipeline` works there, too.
-__path__ = extend_path(__path__, __name__)
+for _folder in filter(None, sys.path):
+    _path = os.path.join(_folder, "pipeline")
+    if _path not in __path__ and os.path.isdir(_path):
+        __path__.append(_path)
 
 _HOMES = {
     "pipeline.backends.executor": ("Executor",),

@@ -6,12 +6,13 @@ This module is loaded before any other of the command line, so it imports next t
 from __future__ import annotations
 
 import signal
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # typing's own takes longer to import than all the rest
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
     from types import FrameType, TracebackType
+    from typing import Any
 
 __all__ = ["Interrupted", "StopRequests"]
 

@@ -186,6 +186,16 @@ def test_importing_the_package_needs_numpy_only() -> None:
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
+def test_little_is_imported_before_signals_are_heard() -> None:
+    program = (
+        "import sys; import pipeline.signals;"
+        "slow = {'typing', 're', 'pkgutil', 'inspect', 'asyncio', 'numpy'} & set(sys.modules);"
+        "assert not slow, slow"
+    )
+    # Without the environment's packages, which may import anything as Python starts.
+    subprocess.run([sys.executable, "-S", "-c", program], check=True, timeout=60, cwd=ROOT)
+
+
 def test_unknown_names_are_refused() -> None:
     package = importlib.import_module("pipeline")
     with pytest.raises(AttributeError, match="no attribute 'Pipelin'"):
