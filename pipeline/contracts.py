@@ -119,5 +119,8 @@ class Sink(Protocol):
     def write(self, result: Result) -> None:
         """Take one result; it is borrowed for the length of the call. SinkError on failure."""
 
+    def interrupt(self) -> None:
+        """Make a ``write`` that waits for a reader fail soon. From another thread, at any time."""
+
     def close(self) -> None:
         """Flush and close. SinkError when what was written could not be kept."""

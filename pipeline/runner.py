@@ -284,7 +284,8 @@ class Runner:
         """Take no more frames; what is in flight still comes through. Returns at once.
 
         Before ``open`` none is taken at all. Where no ``async for`` is under way, the results
-        that wait for one are lost, and the sinks get all. From any thread.
+        that wait for one are lost, and the sinks get all; one that still waits for a reader
+        fails. From any thread.
         """
         if self._hand_over(self.stop):
             return
@@ -295,6 +296,8 @@ class Runner:
             self.cancel()
             return
         self._cameras.stop()
+        for sink in () if self._parts is None else self._parts.sinks:
+            sink.interrupt()
         self._receiver.release_if_left()
         self._go.set()
 

@@ -56,6 +56,9 @@ class ConsoleSink:
             kind = ReaderLeftError if isinstance(error, BrokenPipeError) else SinkError
             raise kind(f"console: cannot write: {reason}") from error
 
+    def interrupt(self) -> None:
+        """Do nothing: whoever holds standard output up cannot be told."""
+
     def close(self) -> None:
         """Let go of the stream."""
         self._stream = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import logging
@@ -10,6 +11,7 @@ import math
 import os
 import stat
 import sys
+import threading
 from typing import Any
 
 import numpy as np
@@ -20,11 +22,13 @@ from pipeline.contracts import StreamInfo
 from pipeline.errors import ReaderLeftError, SinkError
 from pipeline.results import Detections, RawOutput, Result
 from pipeline.sinks.settings import STANDARD_OUTPUT, JsonlSettings
-from pipeline.sinks.target import Removal, make_parent, reason_of
+from pipeline.sinks.target import Removal, is_pipe, make_parent, reason_of
 
 __all__ = ["JsonlSink", "record"]
 
 _log = logging.getLogger(__name__)
+
+_LOOK_SECONDS = 0.1
 
 
 def record(result: Result, digest: bool = False) -> dict[str, Any]:
@@ -64,6 +68,7 @@ class JsonlSink:
         self._opened = self._on_screen = False
         self._file = -1
         self._removal = Removal(-1)
+        self._interrupted = threading.Event()
 
     def open(self, stream: StreamInfo) -> None:
         """Make the file. SinkError when it is a folder or cannot be written.
@@ -77,10 +82,9 @@ class JsonlSink:
             return
         make_parent("jsonl", self._path)
         self._opened = True
-        with contextlib.suppress(OSError):
-            if stat.S_ISFIFO(os.stat(self._path).st_mode):
-                _log.warning("jsonl: %s: waiting until something reads this pipe", self._path)
-                return
+        if is_pipe(self._path):
+            _log.warning("jsonl: %s: waiting until something reads this pipe", self._path)
+            return
         self._start()
 
     def begin(self) -> None:
@@ -101,6 +105,19 @@ class JsonlSink:
             raise self._failed(error) from error
         self._removal = Removal(self._file)
 
+    def _await_reader(self) -> None:
+        while self._file < 0:
+            try:
+                # Not blocking, or it could not be interrupted.
+                self._file = os.open(self._path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            except OSError as error:
+                if error.errno != errno.ENXIO:
+                    raise self._failed(error) from error
+                if self._interrupted.wait(_LOOK_SECONDS):
+                    raise SinkError(f"jsonl: {self._path}: nobody reads this pipe") from None
+        os.set_blocking(self._file, True)
+        self._removal = Removal(self._file)
+
     def write(self, result: Result) -> None:
         """Append one line; SinkError when the disk is full, or the reader or the file has gone.
 
@@ -109,8 +126,11 @@ class JsonlSink:
         if not self._opened:
             raise SinkError(f"jsonl: {self._path}: not open")
         if self._file < 0:
-            make_parent("jsonl", self._path)
-            self._start(os.O_TRUNC)
+            if is_pipe(self._path):
+                self._await_reader()
+            else:
+                make_parent("jsonl", self._path)
+                self._start(os.O_TRUNC)
         if self._path != STANDARD_OUTPUT and self._removal.seen():
             os.close(self._file)
             self._file = -1
@@ -125,6 +145,10 @@ class JsonlSink:
         except OSError as error:
             self._drop_part(len(line) - len(rest))
             raise self._failed(error) from error
+
+    def interrupt(self) -> None:
+        """Wait no longer for who reads a pipe. From any thread."""
+        self._interrupted.set()
 
     def close(self) -> None:
         """Close the file; SinkError when the system could not keep what was written."""

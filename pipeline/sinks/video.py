@@ -16,7 +16,7 @@ from pipeline.frame import Image
 from pipeline.results import Detection, Detections, Result
 from pipeline.sinks.encoder import LEAST_FPS, MOST_FPS, Encoder, default_codec
 from pipeline.sinks.settings import VideoSettings
-from pipeline.sinks.target import Removal, make_parent, reason_of
+from pipeline.sinks.target import Removal, is_pipe, make_parent, reason_of
 
 __all__ = ["VideoSink", "annotate"]
 
@@ -118,6 +118,8 @@ class VideoSink:
     def _make_file(self, mode: Literal["ab", "wb"]) -> None:
         path = self._path()
         make_parent("video", path)
+        if is_pipe(path):
+            raise SinkError(f"video: {path}: is a pipe, needed a file")
         try:
             with open(path, mode):
                 pass
@@ -156,6 +158,9 @@ class VideoSink:
         except SinkError:
             self._leave_part()
             raise
+
+    def interrupt(self) -> None:
+        """Do nothing: it waits for nobody."""
 
     def _leave_part(self) -> None:
         """Keep what was written of this part, if anything was, and let the next one begin."""

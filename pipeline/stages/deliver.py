@@ -86,8 +86,13 @@ class Deliver(Stage):
             self._say("failed", f"{error}; this sink is left out from now on")
             self._results.clear()  # those that come from now on find it closed
 
+    def interrupt(self) -> None:
+        """Let a write that waits for a reader fail."""
+        self._sink.interrupt()
+
     async def close(self, timeout: float) -> bool:
         """As for every stage; a write that was under way ends before, or counts as lost."""
+        self.interrupt()
         try:
             closed = await super().close(timeout)
         except SinkError:

@@ -106,6 +106,21 @@ def test_a_signal_while_starting_is_not_lost(start: Callable[..., Process], tmp_
     assert "Traceback" not in err
 
 
+def test_a_pipe_that_nobody_reads_is_not_waited_for(
+    start: Callable[..., Process], tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    sinks = "{kind: jsonl, path: pipe}, {kind: console}"
+    process = start(ENDLESS.replace("{kind: console}", sinks) + "drain_seconds: 300\n")
+    assert process.stdout is not None
+    assert process.stdout.readline()
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 5, err
+    assert "pipe: nobody reads this pipe" in err
+    assert "left behind" not in err
+
+
 def run_text(folder: Path, text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a program that is given as text, to its end."""
     return subprocess.run(

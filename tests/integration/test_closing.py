@@ -48,6 +48,9 @@ class SlowSink:
     def write(self, result: object) -> None:
         pass
 
+    def interrupt(self) -> None:
+        pass
+
     def close(self) -> None:
         self.closing.set()
         self.free.wait(self._seconds)

@@ -250,6 +250,9 @@ async def test_a_hold_belongs_to_its_holder(monkeypatch: pytest.MonkeyPatch) -> 
                     return
                 self.refused += 1
 
+        def interrupt(self) -> None:
+            pass
+
         def close(self) -> None:
             pass
 

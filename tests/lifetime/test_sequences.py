@@ -320,6 +320,9 @@ class ScriptedSink:
             if self._plan.trouble == "fails":
                 raise SinkError("scripted: disk full")
 
+    def interrupt(self) -> None:
+        pass
+
     def close(self) -> None:
         if self._plan.trouble == "stuck close":
             self._world.free.wait()

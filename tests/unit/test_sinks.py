@@ -265,6 +265,29 @@ def test_jsonl_to_a_full_device() -> None:
     sink.close()
 
 
+def test_jsonl_waits_for_the_reader_of_a_pipe_until_interrupted(tmp_path: Path) -> None:
+    fifo = tmp_path / "pipe"
+    os.mkfifo(fifo)
+    sink = sink_of("jsonl", fifo)
+    sink.open(STREAM)
+    sink.begin()
+    sink.interrupt()
+    with pytest.raises(SinkError, match=r"jsonl: .*pipe: nobody reads this pipe"):
+        sink.write(result(0))
+    with open(os.open(fifo, os.O_RDONLY | os.O_NONBLOCK), encoding="utf-8") as reader:
+        sink.write(result(1))
+        assert json.loads(reader.readline())["sequence"] == 1
+    with pytest.raises(SinkError, match="Broken pipe"):
+        sink.write(result(2))
+    sink.close()
+
+
+def test_video_refuses_a_pipe(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.mkv")
+    with pytest.raises(SinkError, match=r"pipe\.mkv: is a pipe, needed a file"):
+        sink_of("video", tmp_path / "pipe.mkv").open(STREAM)
+
+
 def test_jsonl_to_standard_output_takes_off_only_its_own_part(tmp_path: Path) -> None:
     path = tmp_path / "log"
     program = """

@@ -594,6 +594,9 @@ class Ledger:
             raise SinkError("disk full")
         self.written.append(result.sequence)
 
+    def interrupt(self) -> None:
+        pass
+
     def close(self) -> None:
         self.closed += 1
 
