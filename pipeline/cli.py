@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import io
 import json
 import os
 import re
@@ -69,6 +71,14 @@ def main(argv: Sequence[str] | None = None, requests: StopRequests | None = None
     return code
 
 
+class _ClosedOutput(io.StringIO):
+    """Standard output where it was closed: harmless until something is to be written there."""
+
+    def write(self, text: str, /) -> int:
+        """Refuse it."""
+        raise OSError(errno.EBADF, "standard output is closed")
+
+
 def _occupy_standard_descriptors() -> None:
     """Where 0, 1 or 2 is closed, as under some launchers, the next file opened would take it."""
     for number in range(3):
@@ -77,7 +87,7 @@ def _occupy_standard_descriptors() -> None:
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # the lowest that is free, which is this one
     if sys.stdout is None:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for as long as the process lives
+        sys.stdout = _ClosedOutput()
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
 

@@ -57,11 +57,14 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(whole, default=str)
 
 
+_MOST_KINDS = 256
+
+
 class RateLimit(logging.Filter):
     """At most ``burst`` records of one kind in ``seconds``.
 
     A kind is the logger, the level, the text before its values, and the source that it is
-    about. The next record that passes says how many were left out.
+    about; the 256 latest are known. The next record that passes says how many were left out.
     """
 
     def __init__(
@@ -77,12 +80,14 @@ class RateLimit(logging.Filter):
         """Whether this record is to be seen."""
         source = str(getattr(record, "source", ""))
         kind = (record.name, record.levelno, str(record.msg), source)
-        began, seen = self._kinds.get(kind, (self._now(), 0))
+        began, seen = self._kinds.pop(kind, (self._now(), 0))
         if self._now() - began >= self._seconds:
             if seen > self._burst:
                 record.left_out = seen - self._burst
             began, seen = self._now(), 0
-        self._kinds[kind] = (began, seen + 1)
+        self._kinds[kind] = (began, seen + 1)  # the last one now
+        if len(self._kinds) > _MOST_KINDS:
+            self._kinds.pop(next(iter(self._kinds)), None)
         return seen < self._burst
 
 

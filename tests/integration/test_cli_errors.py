@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -416,6 +417,31 @@ def test_closed_standard_streams_do_no_harm(tmp_path: Path, closed: str) -> None
     done = subprocess.run(command, shell=True, cwd=tmp_path, timeout=120, check=False)
     assert done.returncode == 0
     assert len(results.read_text().splitlines()) == 5
+
+
+@needs_native
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ("--jsonl -", 5),
+        ("--summary -", 5),
+        ("--set sinks.0.kind=console", 5),
+        ("--set 'sinks=[{kind: console, on_error: disable}]'", 0),
+        ("check", 1),
+    ],
+)
+def test_what_is_for_a_closed_standard_output_is_an_error(
+    tmp_path: Path, arguments: str, code: int
+) -> None:
+    (tmp_path / "camera.yaml").write_text(SIMULATED)
+    command = f"{sys.executable} -m pipeline {arguments} camera.yaml >&-"
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        command, shell=True, cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True, timeout=120
+    )
+    assert done.returncode == code, done.stderr
+    assert done.stderr.count("error: ") == 1
+    assert re.search("standard output is (closed|not open)", done.stderr)
 
 
 @needs_native

@@ -161,6 +161,16 @@ def test_many_lines_of_one_kind_become_few_and_the_number_is_told() -> None:
     assert vars(later)["left_out"] == 3
 
 
+def test_texts_without_number_fill_no_memory() -> None:
+    limit = RateLimit(burst=1, seconds=10, now=lambda: 0.0)
+    for number in range(1000):
+        assert limit.filter(record(f"lost {number}"))
+        limit.filter(record("lost by all"))
+    assert not limit.filter(record("lost by all"))
+    assert not limit.filter(record("lost 999"))
+    assert limit.filter(record("lost 0"))  # long forgotten
+
+
 # systemd.
 
 
