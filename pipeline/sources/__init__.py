@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from pipeline.contracts import Reader
 from pipeline.errors import ConfigError, SourceError, optional
 from pipeline.locate import is_url, redact
-from pipeline.sources.settings import STANDARD_INPUT, SourceSettings
+from pipeline.sources.settings import IMAGE_ENDINGS, STANDARD_INPUT, SourceSettings
 
 if TYPE_CHECKING:
     from av.container import InputContainer
@@ -27,7 +27,7 @@ Overflow = Literal["block", "latest", "drop_newest"]
 
 
 def kind_of(settings: SourceSettings) -> Kind:
-    """What the source is, from its URI and, for a path, from whether it is a folder."""
+    """What the source is, from its URI and, for a path, from its ending and what is there."""
     uri = settings.uri
     if isinstance(uri, int) or re.fullmatch(r"/dev/(video\d+|v4l/.+)", uri):
         return "camera"
@@ -39,7 +39,7 @@ def kind_of(settings: SourceSettings) -> Kind:
         return "stream"
     if uri in STANDARD_INPUT or _is_fifo(uri):
         return "pipe"
-    return "images" if os.path.isdir(uri) else "file"
+    return "images" if os.path.isdir(uri) or uri.lower().endswith(IMAGE_ENDINGS) else "file"
 
 
 def make_reader(

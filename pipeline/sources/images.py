@@ -1,4 +1,4 @@
-"""A folder of images, in natural order (2.png before 10.png)."""
+"""A folder of images, in natural order (2.png before 10.png), or a single one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipeline.frame import FrameFormat, Image
 from pipeline.locate import redact
 from pipeline.sources.capture import deliver
 from pipeline.sources.pace import DEFAULT_FPS, Pace
-from pipeline.sources.settings import SourceSettings
+from pipeline.sources.settings import IMAGE_ENDINGS, SourceSettings
 from pipeline.sources.stills import read_still
 
 if TYPE_CHECKING:
@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-__all__ = ["ENDINGS", "ImagesReader", "natural_key"]
-
-ENDINGS = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+__all__ = ["ImagesReader", "natural_key"]
 
 
 def natural_key(name: str) -> list[tuple[int, int, str]]:
@@ -36,12 +34,13 @@ def natural_key(name: str) -> list[tuple[int, int, str]]:
 
 
 class ImagesReader:
-    """The images directly inside a folder, implementing ``Reader``.
+    """One image, or those directly inside a folder, implementing ``Reader``.
 
-    Hidden files and other endings than ``ENDINGS`` are passed over. Each is decoded when it is
-    grabbed, into memory of its own, and copied once. With ``realtime`` they come at ``fps`` (30
-    if not set), else as read. One that is damaged is a SourceError unless ``on_damage`` says
-    otherwise; one that cannot be decoded at all is passed over with ``drop`` only.
+    Hidden files and other endings than ``IMAGE_ENDINGS`` are passed over. Of an animated image
+    or one of several pages the first is taken. Each is decoded when it is grabbed, into memory
+    of its own, and copied once. With ``realtime`` they come at ``fps`` (30 if not set), else as
+    read. One that is damaged is a SourceError unless ``on_damage`` says otherwise; one that
+    cannot be decoded at all is passed over with ``drop`` only.
     """
 
     live = False
@@ -64,24 +63,30 @@ class ImagesReader:
 
     def open(self) -> FrameFormat:
         """List the folder and read its first image."""
+        self._paths = self._list()
+        self._next = 0
+        first = self._load()
+        if first is None:
+            raise SourceError(f"{self._where}: no image of it can be decoded")
+        self._first = first
+        count = None if self._loop else len(self._paths)
+        return _format_of(first)._replace(fps=self._fps, frames=count)
+
+    def _list(self) -> list[str]:
+        if self._folder.lower().endswith(IMAGE_ENDINGS) and not os.path.isdir(self._folder):
+            return [self._folder]
         try:
             names = [entry.name for entry in os.scandir(self._folder) if entry.is_file()]
         except FileNotFoundError:
             raise SourceError(f"{self._where}: no such folder") from None
         except OSError as error:
             raise SourceError(f"{self._where}: {error.strerror}") from error
-        names = [n for n in names if n.lower().endswith(ENDINGS) and not n.startswith(".")]
+        names = [n for n in names if n.lower().endswith(IMAGE_ENDINGS) and not n.startswith(".")]
         if not names:
-            raise SourceError(f"{self._where}: no image in this folder ({', '.join(ENDINGS)})")
+            endings = ", ".join(IMAGE_ENDINGS)
+            raise SourceError(f"{self._where}: no image in this folder ({endings})")
         names.sort(key=lambda name: (natural_key(name), name))
-        self._paths = [os.path.join(self._folder, name) for name in names]
-        self._next = 0
-        first = self._load()
-        if first is None:
-            raise SourceError(f"{self._where}: no image of it can be decoded")
-        self._first = first
-        count = None if self._loop else len(names)
-        return _format_of(first)._replace(fps=self._fps, frames=count)
+        return [os.path.join(self._folder, name) for name in names]
 
     def grab(self) -> int | None:
         """Go to the next image; its stamp, or None after the last."""

@@ -10,9 +10,17 @@ from pydantic_core import PydanticCustomError
 
 from pipeline.locate import redact_uri
 
-__all__ = ["MAX_PIXELS", "STANDARD_INPUT", "OnDamage", "ReconnectSettings", "SourceSettings"]
+__all__ = [
+    "IMAGE_ENDINGS",
+    "MAX_PIXELS",
+    "STANDARD_INPUT",
+    "OnDamage",
+    "ReconnectSettings",
+    "SourceSettings",
+]
 
 STANDARD_INPUT = ("-", "pipe:", "pipe:0", "/dev/stdin", "/dev/fd/0")
+IMAGE_ENDINGS = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 MAX_PIXELS = 64_000_000
 OnDamage = Literal["count", "drop", "fail"]
 
@@ -62,7 +70,7 @@ class SourceSettings(BaseModel):
     )
 
     uri: Annotated[str | int, BeforeValidator(_check_uri)] = Field(
-        description="A video file, a folder of images, a URL (rtsp://, http://, https://), a "
+        description="A video file, an image, a folder of images, a URL (rtsp://, http://, https://), a "
         "FIFO, - for standard input, a "
         "camera index, /dev/video*, package://PACKAGE/path for a file inside an installed "
         'package, "synthetic:" (also "synthetic:?width=640&height=480&fps=30&frames=100"), '

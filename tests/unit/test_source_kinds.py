@@ -28,6 +28,7 @@ def test_kinds_of_sources(tmp_path: Path) -> None:
         "rtsp://host/x": "stream",
         "https://host/x.mp4": "stream",
         str(tmp_path): "images",
+        str(tmp_path / "a.JPG"): "images",
         str(tmp_path / "a.mp4"): "file",
         "/dev/videos/a.mp4": "file",
     }
