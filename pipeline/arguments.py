@@ -153,7 +153,11 @@ def _parser(command: str, raises: bool) -> argparse.ArgumentParser:
 
 def _add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--frames", type=_positive, metavar="N", help="end after N frames, of each camera"
+        "--frames",
+        type=_positive,
+        metavar="N",
+        help="end after N frames, of each camera; one that is lost or not there yet is waited "
+        "for, unless its at_start or reconnect.attempts says otherwise",
     )
     parser.add_argument(
         "--jsonl",

@@ -70,9 +70,9 @@ class SourceSettings(BaseModel):
     )
 
     uri: Annotated[str | int, BeforeValidator(_check_uri)] = Field(
-        description="A video file, an image, a folder of images, a URL (rtsp://, http://, https://), a "
-        "FIFO, - for standard input, a "
-        "camera index, /dev/video*, package://PACKAGE/path for a file inside an installed "
+        description="A video file, an image, a folder of images, a URL (rtsp://, http://, "
+        "https://), a FIFO, - for standard input, a camera index, /dev/video*, "
+        "package://PACKAGE/path for a file inside an installed "
         'package, "synthetic:" (also "synthetic:?width=640&height=480&fps=30&frames=100"), '
         'or "gstreamer: ELEMENT ! ..." where OpenCV has GStreamer. '
         "Relative paths start at the folder of this file.",
