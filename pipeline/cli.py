@@ -74,6 +74,10 @@ def main(argv: Sequence[str] | None = None, requests: StopRequests | None = None
 class _ClosedOutput(io.StringIO):
     """Standard output where it was closed: harmless until something is to be written there."""
 
+    def writable(self) -> bool:
+        """Tell those who ask before they begin."""
+        return False
+
     def write(self, text: str, /) -> int:
         """Refuse it."""
         raise OSError(errno.EBADF, "standard output is closed")

@@ -199,6 +199,8 @@ def ensure_writable(path: str, option: str) -> str:
     ``-`` is standard output, where ``write_json`` writes to it.
     """
     if path == "-":
+        if not sys.stdout.writable():
+            raise SinkError(f"{option} -: standard output is closed")
         return path
     target = Path(os.path.abspath(os.path.expanduser(path)))
     try:
