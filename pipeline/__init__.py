@@ -13,9 +13,9 @@ TYPE_CHECKING = False  # typing's own takes longer to import than all the rest, 
 if TYPE_CHECKING:
     from typing import Any
 
-    from pipeline.backends.executor import Executor
-    from pipeline.backends.image import ImageInput
-    from pipeline.config import Config
+    from pipeline.config.loading import Config
+    from pipeline.engines.executor import Executor
+    from pipeline.engines.image import ImageInput
     from pipeline.errors import (
         AllocationError,
         BindingError,
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
         SlotStateError,
         SourceError,
     )
+    from pipeline.flow.stats import Stats
+    from pipeline.memory.results import Detection, Detections, RawOutput, Result, Stamps
+    from pipeline.memory.ring import Ring, RunReport, Slot
     from pipeline.pipeline import Pipeline
-    from pipeline.results import Detection, Detections, RawOutput, Result, Stamps
-    from pipeline.ring import Ring, RunReport, Slot
-    from pipeline.stats import Stats
 
 __all__ = [
     "AllocationError",
@@ -73,13 +73,13 @@ for _folder in filter(None, sys.path):
         __path__.append(_path)
 
 _HOMES = {
-    "pipeline.backends.executor": ("Executor",),
-    "pipeline.backends.image": ("ImageInput",),
-    "pipeline.config": ("Config",),
-    "pipeline.results": ("Detection", "Detections", "RawOutput", "Result", "Stamps"),
-    "pipeline.ring": ("Ring", "RunReport", "Slot"),
+    "pipeline.engines.executor": ("Executor",),
+    "pipeline.engines.image": ("ImageInput",),
+    "pipeline.config.loading": ("Config",),
+    "pipeline.memory.results": ("Detection", "Detections", "RawOutput", "Result", "Stamps"),
+    "pipeline.memory.ring": ("Ring", "RunReport", "Slot"),
     "pipeline.pipeline": ("Pipeline",),
-    "pipeline.stats": ("Stats",),
+    "pipeline.flow.stats": ("Stats",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -13,7 +13,7 @@ def main() -> int:
     """Run the command line; signals are heard before anything else is imported."""
     requests = StopRequests().__enter__()
     try:
-        from pipeline import cli
+        from pipeline.cli import main as cli
 
         return cli.main(requests=requests)
     except KeyboardInterrupt:

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy.typing as npt
 
-from pipeline.frame import FrameFormat, Image
-from pipeline.results import Detections, FrameMapping, Result
+from pipeline.memory.frame import FrameFormat, Image
+from pipeline.memory.results import Detections, FrameMapping, Result
 
 if TYPE_CHECKING:
     from pipeline._native import TensorSpec
-    from pipeline.ring import Drawing
+    from pipeline.memory.ring import Drawing
 
 __all__ = ["FrameMapping", "Postprocess", "Preprocess", "Reader", "Sink", "StreamInfo"]
 

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.clock import Clock
-from pipeline.config import load, parse, parse_source
+from pipeline.config.loading import load, parse, parse_source
+from pipeline.config.settings import Config
 from pipeline.contracts import Reader
 from pipeline.errors import ClosedError, ConfigError
-from pipeline.runner import Runner
-from pipeline.settings import Config
+from pipeline.flow.stats import Stats
+from pipeline.machine.runner import Runner
 from pipeline.signals import StopRequests
 from pipeline.sources import SourceSettings
-from pipeline.stats import Stats
 
 __all__ = ["Pipeline", "new_event_loop"]
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from pipeline.errors import ConfigError, SourceError
-from pipeline.locate import printable, redact_uri
+from pipeline.redact import printable, redact_uri
 
 __all__ = [
     "Place",

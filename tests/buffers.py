@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from pipeline.contracts import Reader
-from pipeline.conversion import BgrConverter
-from pipeline.frame import FrameFormat, Image
+from pipeline.memory.frame import FrameFormat, Image
+from pipeline.memory.i420_to_bgr import BgrConverter
 
 __all__ = ["Buffer"]
 

@@ -103,4 +103,4 @@ def held_by_process() -> Callable[[], Counter[str]]:
 @pytest.fixture
 def small_planes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures of any size are kept as planes, so that small ones can test it."""
-    monkeypatch.setattr("pipeline.sources.pictures.LEAST_PIXELS", 0)
+    monkeypatch.setattr("pipeline.sources.pyav_frames.LEAST_PIXELS", 0)

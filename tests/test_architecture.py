@@ -7,108 +7,34 @@ import importlib
 import re
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
-from pipeline.config import load
+from pipeline.config.loading import load
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "pipeline"
 
-# From the ground up. A module may import from floors below its own, and within its floor only
-# what FELLOWS allows.
+# From the ground up: a floor imports from those below it only. The parts of one floor do not know
+# one another, and within a folder there is no circle.
 FLOORS = (
-    (
-        "errors",
-        "clock",
-        "locate",
-        "opening",
-        "backoff",
-        "events",
-        "colour",
-        "choice",
-        "problems",
-        "screen",
-        "closing",
-        "failure",
-        "overwriting",
-        "signals",
-    ),
-    ("_native", "frame", "results", "conversion", "worker"),
-    ("ring", "contracts", "drawing", "opencv_drawing"),
-    ("sources", "preprocess", "backends", "postprocess", "sinks"),
-    ("channel", "selector", "stats", "lag", "iteration", "stages"),
-    ("settings", "graph"),
-    ("assembly",),
-    ("cameras", "tuning"),
-    ("runner",),
-    ("yamlfile", "schema", "config", "plan"),
+    ("errors", "clock", "text", "worker", "redact", "screen", "signals"),
+    ("paths",),
+    ("problems",),
+    ("_native", "memory"),
+    ("contracts",),
+    ("sources", "preprocess", "engines", "postprocess", "sinks"),
+    ("config",),
+    ("flow",),
+    ("machine",),
     ("pipeline",),
-    ("logs", "notify", "health", "service"),
-    ("arguments", "report", "terminal", "bench", "cli"),
+    ("bench",),
+    ("service",),
+    ("cli",),
     ("__main__",),
 )
-FELLOWS: dict[str, set[str]] = {
-    "events": {"errors"},
-    "locate": {"errors"},
-    "results": {"frame"},
-    "frame": {"conversion"},
-    "drawing": {"opencv_drawing"},
-    "opencv_drawing": {"drawing"},
-    "settings": set(),
-    "graph": {"settings"},
-    "selector": {"channel"},
-    "lag": {"stats"},
-    "iteration": {"channel"},
-    "stages": {"channel", "selector", "stats"},
-    "service": {"health", "notify"},
-    "config": {"schema", "yamlfile"},
-    "overwriting": {"locate"},
-    "problems": {"errors", "locate"},
-    "cli": {"arguments", "report", "terminal", "bench"},
-    "bench": {"report"},
-}
-# What the modules of a folder share; other modules there do not know one another.
-SHARED = {
-    "sources": {
-        "settings",
-        "capture",
-        "pace",
-        "containers",
-        "datagrams",
-        "orientation",
-        "pictures",
-        "pipes",
-        "stills",
-        "reader",
-        "movie",
-        "jpeg",
-        "web",
-        "challenge",
-        "allocations",
-        "link",
-        "knock",
-        "tcp",
-        "videoio",
-    },
-    "sinks": {"encoder", "settings", "target"},
-    "postprocess": {"settings"},
-    "backends": {"settings", "image", "library", "trials"},
-    "bench": {
-        "figures",
-        "meter",
-        "neighbours",
-        "readers",
-        "decode",
-        "parts",
-        "whole",
-        "verdict",
-        "show",
-        "bench",
-    },
-    "stages": {"base", "connection", "deadline", "engine", "faults", "outlet", "placing", "watch"},
-}
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 
@@ -116,6 +42,9 @@ def name_of(path: Path) -> str:
     """Dotted name below the package."""
     parts = list(path.relative_to(PACKAGE).with_suffix("").parts)
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+NAMES = {f"pipeline.{name_of(path)}" for path in MODULES} | {"pipeline._native"}
 
 
 def imports_of(path: Path) -> set[str]:
@@ -134,9 +63,8 @@ def imports_of(path: Path) -> set[str]:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found.add(node.module)
-            if node.module == "pipeline":
-                found |= {f"pipeline.{alias.name}" for alias in node.names}
+            inner = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {name if name in NAMES else node.module for name in inner}
     return {name.removeprefix("pipeline.") for name in found if name.startswith("pipeline.")}
 
 
@@ -150,16 +78,15 @@ def test_imports_go_down_only(path: Path) -> None:
     name = name_of(path)
     if not name:
         return  # the public face, which loads what it is asked for
-    part, _, own = name.partition(".")
+    part = name.partition(".")[0]
     for imported in imports_of(path):
-        other, _, inner = imported.partition(".")
-        if other == part:
-            if own and inner and own != inner:
-                assert inner.partition(".")[0] in SHARED[part], f"{name} imports {imported}"
-            continue
-        if other in FELLOWS.get(part, set()):
-            continue
-        assert floor_of(other) < floor_of(part), f"{name} imports {imported}, which is not below"
+        other = imported.partition(".")[0]
+        below = other == part or floor_of(other) < floor_of(part)
+        assert below, f"{name} imports {imported}, which is not below"
+
+
+def test_no_imports_go_in_a_circle() -> None:
+    TopologicalSorter({name_of(path): imports_of(path) for path in MODULES}).prepare()
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)

@@ -3,11 +3,11 @@
 #include <utility>
 #include <vector>
 
-#include "backends/openvino.hpp"
-#include "backends/rknn.hpp"
-#include "backends/simulated.hpp"
 #include "bind/bind.hpp"
 #include "core/engine.hpp"
+#include "engines/openvino.hpp"
+#include "engines/rknn.hpp"
+#include "engines/simulated.hpp"
 
 namespace pipeline::bind {
 namespace {

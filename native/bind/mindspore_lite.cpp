@@ -1,4 +1,4 @@
-#include "backends/mindspore_lite.hpp"
+#include "engines/mindspore_lite.hpp"
 
 #include <map>
 #include <optional>

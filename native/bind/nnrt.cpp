@@ -1,4 +1,4 @@
-#include "backends/nnrt.hpp"
+#include "engines/nnrt.hpp"
 
 #include <chrono>
 #include <optional>

@@ -14,10 +14,10 @@
 #include <string_view>
 #include <vector>
 
-#include "backends/dylib.hpp"
-#include "backends/mindspore_lite.hpp"
 #include "check.hpp"
 #include "core/ring.hpp"
+#include "engines/dylib.hpp"
+#include "engines/mindspore_lite.hpp"
 #include "support.hpp"
 
 namespace pipeline::test {

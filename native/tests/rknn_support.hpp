@@ -15,9 +15,9 @@
 #include <utility>
 #include <vector>
 
-#include "backends/dylib.hpp"
-#include "backends/rknn.hpp"
 #include "check.hpp"
+#include "engines/dylib.hpp"
+#include "engines/rknn.hpp"
 #include "rknn_model.hpp"
 #include "support.hpp"
 #include "vendor/rknn/standin.hpp"

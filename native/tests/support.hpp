@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include "backends/simulated.hpp"
 #include "check.hpp"
 #include "core/executor.hpp"
 #include "core/ring.hpp"
+#include "engines/simulated.hpp"
 
 namespace pipeline::test {
 

@@ -11,9 +11,9 @@
 #include <thread>
 #include <vector>
 
-#include "backends/dylib.hpp"
-#include "backends/mindspore_lite/api.hpp"
 #include "check.hpp"
+#include "engines/dylib.hpp"
+#include "engines/mindspore_lite/api.hpp"
 #include "support.hpp"
 
 using namespace pipeline;

@@ -10,11 +10,11 @@
 #include <thread>
 #include <vector>
 
-#include "backends/dylib.hpp"
-#include "backends/nnrt.hpp"
-#include "backends/nnrt_abi.hpp"
 #include "check.hpp"
 #include "core/ring.hpp"
+#include "engines/dylib.hpp"
+#include "engines/nnrt.hpp"
+#include "engines/nnrt_abi.hpp"
 #include "support.hpp"
 #include "tests/vendor/nnrt/state.hpp"
 

@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "backends/dylib.hpp"
-#include "backends/nnrt/api.hpp"
 #include "check.hpp"
+#include "engines/dylib.hpp"
+#include "engines/nnrt/api.hpp"
 #include "support.hpp"
 #include "tests/vendor/nnrt/state.hpp"
 

@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "backends/openvino.hpp"
 #include "check.hpp"
+#include "engines/openvino.hpp"
 
 #ifdef __SANITIZE_ADDRESS__
 // OpenVINO's thread library opens a part of itself in a way that the address sanitizer refuses, and

@@ -6,9 +6,9 @@
 #include <limits>
 #include <vector>
 
-#include "backends/picture.hpp"
 #include "check.hpp"
 #include "core/error.hpp"
+#include "engines/picture.hpp"
 
 using namespace pipeline;
 

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <vector>
 
-#include "backends/rknn/convert.hpp"
 #include "check.hpp"
+#include "engines/rknn/convert.hpp"
 
 namespace {
 

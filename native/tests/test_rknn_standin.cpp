@@ -12,9 +12,9 @@
 #include <thread>
 #include <vector>
 
-#include "backends/dylib.hpp"
-#include "backends/rknn_abi.hpp"
 #include "check.hpp"
+#include "engines/dylib.hpp"
+#include "engines/rknn_abi.hpp"
 #include "rknn_model.hpp"
 #include "support.hpp"
 #include "vendor/rknn/standin.hpp"

@@ -2,9 +2,9 @@
 #include <cstring>
 #include <vector>
 
-#include "backends/simulated.hpp"
 #include "check.hpp"
 #include "core/error.hpp"
+#include "engines/simulated.hpp"
 #include "support.hpp"
 
 using namespace pipeline;

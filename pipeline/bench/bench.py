@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple
 
-from pipeline.assembly import located
+from pipeline.bench.cpu_load import Neighbours
 from pipeline.bench.decode import Decoded, decode_alone
 from pipeline.bench.figures import (
     EngineFigures,
@@ -16,16 +16,16 @@ from pipeline.bench.figures import (
     middle_of_parts,
 )
 from pipeline.bench.meter import Conditions
-from pipeline.bench.neighbours import Neighbours
 from pipeline.bench.parts import parts_alone
 from pipeline.bench.readers import Paced, Replay, as_file, has_own_pace, own_fps
 from pipeline.bench.whole import whole
-from pipeline.choice import Choice
+from pipeline.config.settings import Config
 from pipeline.contracts import Reader
-from pipeline.report import shown
-from pipeline.settings import Config
+from pipeline.engines.autotune_choice import Choice
+from pipeline.machine.assembly import located
+from pipeline.machine.autotune import tune
 from pipeline.sources import SourceSettings, make_reader
-from pipeline.tuning import tune
+from pipeline.text import shown
 
 __all__ = ["Bench"]
 

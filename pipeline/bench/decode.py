@@ -11,7 +11,7 @@ from pipeline.bench.figures import StageFigures
 from pipeline.bench.meter import Conditions, on_thread, repeat
 from pipeline.contracts import Reader
 from pipeline.errors import FormatChangedError, SourceError
-from pipeline.frame import FrameFormat, FramePool, Image
+from pipeline.memory.frame import FrameFormat, FramePool, Image
 
 __all__ = ["Decoded", "decode_alone"]
 

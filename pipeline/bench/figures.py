@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from pipeline.choice import Choice
-from pipeline.stats import Percentiles
+from pipeline.engines.autotune_choice import Choice
+from pipeline.flow.stats import Percentiles
 
 __all__ = [
     "EngineFigures",

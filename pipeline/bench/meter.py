@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from pipeline.bench.figures import StageFigures
 from pipeline.clock import Clock, MonotonicClock
-from pipeline.stats import Histogram
+from pipeline.flow.stats import Histogram
 from pipeline.worker import Worker
 
 __all__ = ["Conditions", "Meter", "on_thread", "repeat"]

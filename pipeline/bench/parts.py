@@ -14,16 +14,16 @@ from typing import Any
 
 import numpy.typing as npt
 
-from pipeline import graph as wiring
-from pipeline.assembly import Assembly
 from pipeline.bench.figures import EngineFigures, InferFigures, StageFigures
 from pipeline.bench.meter import Conditions, Meter, on_thread, repeat
 from pipeline.bench.readers import Replay
+from pipeline.config.settings import Config
 from pipeline.errors import AllocationError, PipelineError, RunError
-from pipeline.frame import FrameFormat, Image
-from pipeline.ring import Ring, Slot
-from pipeline.settings import Config
-from pipeline.stats import Recorder
+from pipeline.flow.stats import Recorder
+from pipeline.machine import wiring
+from pipeline.machine.assembly import Assembly
+from pipeline.memory.frame import FrameFormat, Image
+from pipeline.memory.ring import Ring, Slot
 
 __all__ = ["parts_alone"]
 

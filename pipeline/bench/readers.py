@@ -11,7 +11,7 @@ import numpy as np
 from pipeline.clock import Clock
 from pipeline.contracts import Reader
 from pipeline.errors import SourceError
-from pipeline.frame import FrameFormat, Image
+from pipeline.memory.frame import FrameFormat, Image
 from pipeline.sources import SourceSettings, kind_of
 from pipeline.sources.synthetic import SCHEME, synthetic_settings
 

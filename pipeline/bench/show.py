@@ -6,9 +6,9 @@ from typing import Any
 
 from pipeline.bench.figures import Report, StageFigures, WholeFigures
 from pipeline.bench.verdict import Verdict, best
-from pipeline.locate import printable
-from pipeline.report import number, shown
-from pipeline.stats import Percentiles
+from pipeline.flow.stats import Percentiles
+from pipeline.redact import printable
+from pipeline.text import number, shown
 
 __all__ = ["data", "table"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from pipeline.bench.figures import InferFigures, Report, StageFigures
-from pipeline.graph import ring_depth
-from pipeline.report import shown
-from pipeline.settings import Config
+from pipeline.config.settings import Config
+from pipeline.machine.wiring import ring_depth
+from pipeline.text import shown
 
 __all__ = ["Verdict", "verdict"]
 

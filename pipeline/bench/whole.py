@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from pipeline.bench.figures import WholeFigures
 from pipeline.bench.meter import Conditions
+from pipeline.config.settings import Config
 from pipeline.contracts import Reader
 from pipeline.errors import PipelineError
-from pipeline.runner import Runner
-from pipeline.settings import Config
-from pipeline.stats import CameraRecorder, Histogram, Recorder
+from pipeline.flow.stats import CameraRecorder, Histogram, Recorder
+from pipeline.machine.runner import Runner
 
 __all__ = ["whole"]
 

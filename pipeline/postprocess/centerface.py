@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from pipeline.contracts import FrameMapping
 from pipeline.errors import ModelError
+from pipeline.memory.results import Detections
 from pipeline.postprocess.settings import PostprocessSettings
-from pipeline.results import Detections
 
 if TYPE_CHECKING:
     from pipeline._native import TensorSpec

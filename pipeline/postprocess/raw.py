@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from pipeline.contracts import FrameMapping
+from pipeline.memory.results import Detections
 from pipeline.postprocess.settings import PostprocessSettings
-from pipeline.results import Detections
 
 if TYPE_CHECKING:
     from pipeline._native import TensorSpec

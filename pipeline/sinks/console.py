@@ -9,7 +9,7 @@ from typing import TextIO
 from pipeline import screen
 from pipeline.contracts import StreamInfo
 from pipeline.errors import ReaderLeftError, SinkError
-from pipeline.results import Detection, RawOutput, Result
+from pipeline.memory.results import Detection, RawOutput, Result
 from pipeline.sinks.settings import ConsoleSettings
 
 __all__ = ["ConsoleSink"]

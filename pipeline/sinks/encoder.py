@@ -12,7 +12,7 @@ from av.container import OutputContainer
 from av.video.stream import VideoStream
 
 from pipeline.errors import SinkError
-from pipeline.frame import Image
+from pipeline.memory.frame import Image
 
 __all__ = ["LEAST_FPS", "MOST_FPS", "Encoder", "default_codec"]
 

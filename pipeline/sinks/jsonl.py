@@ -20,7 +20,7 @@ import numpy.typing as npt
 from pipeline import screen
 from pipeline.contracts import StreamInfo
 from pipeline.errors import ReaderLeftError, SinkError
-from pipeline.results import Detections, RawOutput, Result
+from pipeline.memory.results import Detections, RawOutput, Result
 from pipeline.sinks.settings import STANDARD_OUTPUT, JsonlSettings
 from pipeline.sinks.target import Removal, is_pipe, make_parent, reason_of
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from pipeline.contracts import StreamInfo
 from pipeline.errors import SinkError
-from pipeline.frame import Image
-from pipeline.results import Detection, Detections, Result
+from pipeline.memory.frame import Image
+from pipeline.memory.results import Detection, Detections, Result
 from pipeline.sinks.encoder import LEAST_FPS, MOST_FPS, Encoder, default_codec
 from pipeline.sinks.settings import VideoSettings
 from pipeline.sinks.target import Removal, is_pipe, make_parent, reason_of

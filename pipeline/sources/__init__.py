@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 
 from pipeline.contracts import Reader
 from pipeline.errors import ConfigError, SourceError, optional
-from pipeline.locate import is_url, redact
+from pipeline.paths import is_url
+from pipeline.redact import redact
 from pipeline.sources.settings import IMAGE_ENDINGS, STANDARD_INPUT, SourceSettings
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def make_reader(
     """A reader, not yet open, for settings or for an async iterable of arrays.
 
     What is a reader already is returned as it is. Paths must be resolved already
-    (``pipeline.locate.resolve``). ``loop`` is where an iterable runs, the running loop by
+    (``pipeline.paths.resolve``). ``loop`` is where an iterable runs, the running loop by
     default; ``live`` says whether an iterable's items come at their own pace. ConfigError when
     the settings do not fit the kind of source.
     """
@@ -186,7 +187,7 @@ def _stream(settings: SourceSettings, clock: Clock) -> Reader:
     if not str(settings.uri).lower().startswith(("http://", "https://")):
         live = settings.live is not False
         return _reached(settings.model_copy(update={"live": live}), clock)
-    from pipeline.sources.download import HttpReader
+    from pipeline.sources.http_source import HttpReader
 
     return HttpReader(settings, clock, MjpegReader, _reached)
 

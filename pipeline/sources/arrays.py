@@ -13,7 +13,7 @@ import numpy as np
 
 from pipeline.clock import Clock
 from pipeline.errors import SourceError
-from pipeline.frame import FrameFormat, Image
+from pipeline.memory.frame import FrameFormat, Image
 
 __all__ = ["ArraysReader"]
 

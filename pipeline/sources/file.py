@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from pipeline.clock import Clock
 from pipeline.errors import SourceError
-from pipeline.frame import FrameFormat
-from pipeline.locate import redact
+from pipeline.memory.frame import FrameFormat
+from pipeline.redact import redact
 from pipeline.sources.containers import Container, inspect
 from pipeline.sources.pace import Pace
 from pipeline.sources.reader import CaptureReader
@@ -19,9 +19,9 @@ from pipeline.sources.settings import SourceSettings
 if TYPE_CHECKING:
     from av.container import InputContainer
 
-    from pipeline.sources.capture import Capture
-    from pipeline.sources.movie import Movie
+    from pipeline.sources.opencv_reader import Capture
     from pipeline.sources.pipes import Pipe
+    from pipeline.sources.pyav_file import Movie
     from pipeline.sources.tcp import TcpStream
 
 __all__ = ["FileReader"]
@@ -163,7 +163,7 @@ class FileReader(CaptureReader["Capture | Movie"]):
         # Tens of megabytes that are not needed where PyAV reads.
         import cv2
 
-        from pipeline.sources.capture import Capture
+        from pipeline.sources.opencv_reader import Capture
         from pipeline.sources.videoio import ffmpeg_backend
 
         try:
@@ -234,8 +234,8 @@ def _movie(
     try:
         import av
 
-        from pipeline.sources.movie import Movie
-        from pipeline.sources.pictures import open_container
+        from pipeline.sources.pyav_file import Movie
+        from pipeline.sources.pyav_frames import open_container
     except ImportError:  # PyAV comes with the extra "streams"
         return None
     if callable(source):

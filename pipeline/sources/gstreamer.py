@@ -6,8 +6,8 @@ import cv2
 
 from pipeline.clock import Clock
 from pipeline.errors import SourceError
-from pipeline.frame import FrameFormat
-from pipeline.sources.capture import Capture, LiveCaptureReader
+from pipeline.memory.frame import FrameFormat
+from pipeline.sources.opencv_reader import Capture, LiveCaptureReader
 from pipeline.sources.settings import SourceSettings
 
 __all__ = ["SCHEME", "GstreamerReader"]

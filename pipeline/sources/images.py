@@ -12,9 +12,9 @@ import numpy as np
 
 from pipeline.clock import Clock
 from pipeline.errors import SourceError
-from pipeline.frame import FrameFormat, Image
-from pipeline.locate import redact
-from pipeline.sources.capture import deliver
+from pipeline.memory.frame import FrameFormat, Image
+from pipeline.redact import redact
+from pipeline.sources.opencv_reader import deliver
 from pipeline.sources.pace import DEFAULT_FPS, Pace
 from pipeline.sources.settings import IMAGE_ENDINGS, SourceSettings
 from pipeline.sources.stills import read_still
@@ -108,7 +108,7 @@ class ImagesReader:
         if isinstance(picture, np.ndarray):
             deliver(redact(path), picture, buffer)
         else:
-            from pipeline.sources.pictures import PictureWriter
+            from pipeline.sources.pyav_frames import PictureWriter
 
             PictureWriter(redact(path), planes=False, upright=True).write(picture, buffer)
 
@@ -149,6 +149,6 @@ def _format_of(picture: Image | VideoFrame) -> FrameFormat:
     if isinstance(picture, np.ndarray):
         return FrameFormat(picture.shape[1], picture.shape[0])
     from pipeline.sources.orientation import UPRIGHT
-    from pipeline.sources.pictures import format_of
+    from pipeline.sources.pyav_frames import format_of
 
     return format_of(picture, planes=False, orientation=UPRIGHT)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from pipeline.errors import SourceError
-from pipeline.frame import check_size
+from pipeline.memory.frame import check_size
 from pipeline.sources.settings import MAX_PIXELS
 
 __all__ = ["JpegFinder"]

@@ -10,12 +10,12 @@ import av
 
 from pipeline.clock import Clock
 from pipeline.errors import SourceError
-from pipeline.frame import FrameFormat, Image
-from pipeline.locate import redact_uri
+from pipeline.memory.frame import FrameFormat, Image
+from pipeline.redact import redact_uri
+from pipeline.sources.http_stream import WebStream
 from pipeline.sources.jpeg import JpegFinder
-from pipeline.sources.pictures import Damage, PictureWriter, format_of, strict_decoder
+from pipeline.sources.pyav_frames import Damage, PictureWriter, format_of, strict_decoder
 from pipeline.sources.settings import SourceSettings
-from pipeline.sources.web import WebStream
 
 if TYPE_CHECKING:
     from av import VideoCodecContext, VideoFrame

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
-from pipeline.frame import Image
+from pipeline.memory.frame import Image
 
 if TYPE_CHECKING:
     from av import VideoFrame

@@ -12,7 +12,7 @@ import av
 
 from pipeline.errors import SourceError
 from pipeline.sources.pace import DEFAULT_FPS
-from pipeline.sources.pictures import open_container
+from pipeline.sources.pyav_frames import open_container
 from pipeline.sources.settings import STANDARD_INPUT, SourceSettings
 
 if TYPE_CHECKING:

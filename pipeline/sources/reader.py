@@ -6,7 +6,7 @@ import threading
 from typing import Generic, Protocol, TypeVar
 
 from pipeline.errors import SourceError
-from pipeline.frame import Image
+from pipeline.memory.frame import Image
 
 __all__ = ["CaptureReader"]
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from pipeline.locate import redact_uri
+from pipeline.redact import redact_uri
 
 __all__ = [
     "IMAGE_ENDINGS",
@@ -62,7 +62,7 @@ class ReconnectSettings(BaseModel):
 class SourceSettings(BaseModel):
     """Origin of frames, and what happens when they come too fast.
 
-    Its text (``repr``, ``str``) shows of the URI what ``pipeline.locate.redact_uri`` shows.
+    Its text (``repr``, ``str``) shows of the URI what ``pipeline.redact.redact_uri`` shows.
     """
 
     model_config = ConfigDict(

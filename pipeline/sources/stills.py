@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 
 from pipeline.errors import SourceError
-from pipeline.frame import Image
+from pipeline.memory.frame import Image
 from pipeline.sources.videoio import error_line, quiet_opencv
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def read_still(path: str, where: str, max_pixels: int) -> Still:
     cut = "" if _jpeg_is_whole(data) else "the image is cut off"
     codec = next((codec for start, codec in _DECODERS.items() if data.startswith(start)), None)
     try:
-        from pipeline.sources.pictures import decode_alone
+        from pipeline.sources.pyav_frames import decode_alone
     except ImportError:  # PyAV comes with the extra "streams"
         codec = None
     if codec is None:

@@ -13,14 +13,12 @@ import av
 
 from pipeline.clock import Clock
 from pipeline.errors import SourceError
-from pipeline.frame import FrameFormat, Image
-from pipeline.locate import redact_uri
+from pipeline.memory.frame import FrameFormat, Image
+from pipeline.redact import redact_uri
 from pipeline.sources.allocations import bound_allocations
-from pipeline.sources.datagrams import FirstDatagram
-from pipeline.sources.knock import KNOCKED, Knock
-from pipeline.sources.movie import discard_others, video_of
 from pipeline.sources.pace import sane_rate
-from pipeline.sources.pictures import (
+from pipeline.sources.pyav_file import discard_others, video_of
+from pipeline.sources.pyav_frames import (
     Damage,
     PictureWriter,
     declared_format,
@@ -28,8 +26,10 @@ from pipeline.sources.pictures import (
     open_container,
     strict_decoder,
 )
+from pipeline.sources.rtsp_probe import KNOCKED, Knock
 from pipeline.sources.settings import SourceSettings
 from pipeline.sources.tcp import TcpStream, tcp_of
+from pipeline.sources.udp import FirstDatagram
 
 if TYPE_CHECKING:
     from av import Packet, VideoFrame, VideoStream

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from pipeline.clock import Clock
 from pipeline.errors import ConfigError, SourceError
-from pipeline.frame import FrameFormat, Image
+from pipeline.memory.frame import FrameFormat, Image
 from pipeline.sources.pace import Pace
 from pipeline.sources.settings import SourceSettings
 

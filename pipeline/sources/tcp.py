@@ -6,8 +6,8 @@ import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from pipeline.sources.link import Link
-from pipeline.sources.pictures import open_container
+from pipeline.sources.pyav_frames import open_container
+from pipeline.sources.tcp_connection import Link
 
 if TYPE_CHECKING:
     import socket

@@ -82,7 +82,7 @@ def plain(frames: int) -> dict[str, float]:
 
     from pipeline._native import TensorSpec
     from pipeline.contracts import FrameMapping
-    from pipeline.locate import resolve
+    from pipeline.paths import resolve
     from pipeline.postprocess import make_postprocess
     from pipeline.postprocess.settings import PostprocessSettings
 

@@ -14,9 +14,9 @@ import time
 import cv2
 import numpy as np
 
-from pipeline.drawing import Area, Drawer, make_drawer
-from pipeline.frame import FrameFormat, Image
-from pipeline.opencv_drawing import make_opencv_drawer
+from pipeline.memory.frame import FrameFormat, Image
+from pipeline.preprocess.resize import Area, Drawer, make_drawer
+from pipeline.preprocess.resize_opencv import make_opencv_drawer
 
 __all__: list[str] = []
 

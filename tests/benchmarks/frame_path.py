@@ -26,9 +26,10 @@ import av
 import numpy as np
 
 from pipeline.clock import MonotonicClock
-from pipeline.frame import FramePool
-from pipeline.preprocess import Preprocessor, PreprocessSettings
-from pipeline.sources import SourceSettings, file, pictures
+from pipeline.memory.frame import FramePool
+from pipeline.preprocess.preprocessor import Preprocessor, PreprocessSettings
+from pipeline.sources import SourceSettings, file
+from pipeline.sources import pyav_frames as pictures
 from pipeline.sources.synthetic import synthetic_frame
 
 __all__: list[str] = []

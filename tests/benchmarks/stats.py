@@ -1,4 +1,4 @@
-"""Time that ``pipeline.stats()`` takes on the loop with many cameras.
+"""Time that ``pipeline.flow.stats()`` takes on the loop with many cameras.
 
 python tests/benchmarks/stats.py [CAMERAS]
 """
@@ -9,8 +9,8 @@ import statistics
 import sys
 import time
 
-from pipeline.results import Stamps
-from pipeline.stats import Recorder
+from pipeline.flow.stats import Recorder
+from pipeline.memory.results import Stamps
 
 
 def main(cameras: int) -> None:

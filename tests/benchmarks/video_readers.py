@@ -28,8 +28,8 @@ import cv2
 import numpy as np
 from av.video.reformatter import VideoReformatter
 
-from pipeline.locate import resolve
-from pipeline.sources.pictures import strict_decoder
+from pipeline.paths import resolve
+from pipeline.sources.pyav_frames import strict_decoder
 from pipeline.sources.synthetic import synthetic_frame
 
 __all__: list[str] = []

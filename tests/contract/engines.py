@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline import EngineNotInstalledError, Executor
-from pipeline.backends import backend
-from pipeline.locate import resolve
-from pipeline.opening import Opening
+from pipeline.engines import engine_module
+from pipeline.engines.awaitable_context import Opening
+from pipeline.paths import resolve
 
 if TYPE_CHECKING:
     from tests.contract.mslite_cases import MSLITE_LIBRARIES, mslite_library, open_mslite
@@ -46,7 +46,7 @@ class EngineCase:
     def missing(self) -> str | None:
         """Why it cannot be tried on this machine."""
         try:
-            backend(self.engine).list_devices(self.library())
+            engine_module(self.engine).list_devices(self.library())
         except EngineNotInstalledError as error:
             return str(error)
         return None

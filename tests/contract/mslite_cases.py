@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline import EngineNotInstalledError, Executor
-from pipeline.locate import resolve
-from pipeline.opening import Opening
+from pipeline.engines.awaitable_context import Opening
+from pipeline.paths import resolve
 
 if TYPE_CHECKING:
     from tests import mslite_real, mslite_standin

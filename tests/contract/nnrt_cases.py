@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline import EngineNotInstalledError, Executor
-from pipeline.opening import Opening
+from pipeline.engines.awaitable_context import Opening
 
 if TYPE_CHECKING:
     from tests import nnrt_standin

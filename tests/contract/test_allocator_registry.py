@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pytest
 
 from pipeline import AllocationError, BindingError, Executor, Ring
-from pipeline.opening import Opening
+from pipeline.engines.awaitable_context import Opening
 
 if TYPE_CHECKING:
     from tests import mslite_standin

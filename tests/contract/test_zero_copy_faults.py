@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pytest
 
 from pipeline import AllocationError, BindingError, Executor, Ring, RunError
-from pipeline.opening import Opening
+from pipeline.engines.awaitable_context import Opening
 
 if TYPE_CHECKING:
     from tests import nnrt_standin

@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 if TYPE_CHECKING:
     from pipeline.contracts import FrameMapping
-    from pipeline.results import Detections
+    from pipeline.memory.results import Detections
 
 __all__ = ["main"]
 
@@ -90,8 +90,8 @@ class Played(NamedTuple):
 def play(frames: int | None, precision: str | None) -> Played:
     """The demo with its outputs kept. A precision of None is what OpenVINO chooses itself."""
     from pipeline import Pipeline, _native
-    from pipeline.frame import FrameFormat
-    from pipeline.preprocess import Preprocessor
+    from pipeline.memory.frame import FrameFormat
+    from pipeline.preprocess.preprocessor import Preprocessor
 
     overrides = ["postprocess={kind: raw}", "sinks=[]"]
     if precision is not None:
@@ -125,7 +125,7 @@ def play(frames: int | None, precision: str | None) -> Played:
 def faces(played: Played, outputs: Sequence[Array]) -> list[Detections]:
     """Each frame's faces, by the demo's own decoder and threshold."""
     from pipeline import _native
-    from pipeline.config import load
+    from pipeline.config.loading import load
     from pipeline.postprocess.centerface import CenterFace
 
     decoder = CenterFace(load(ROOT / "configs/demo.yaml").postprocess)
@@ -194,7 +194,7 @@ def show(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 def simulate(folder: Path, python: str, kind: str) -> list[Array]:
     """Outputs of the toolkit, which works in a process and an environment of its own."""
-    from pipeline.config import load
+    from pipeline.config.loading import load
 
     model = str(load(ROOT / "configs/demo.yaml").model.path)
     command = [python, __file__, "--convert", kind, "--model", model, "--keep", str(folder)]

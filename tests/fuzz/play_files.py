@@ -19,7 +19,7 @@ import numpy as np
 
 from pipeline.clock import MonotonicClock
 from pipeline.errors import FormatChangedError, PipelineError, SourceError
-from pipeline.frame import check_size
+from pipeline.memory.frame import check_size
 from pipeline.sources import SourceSettings, make_reader
 
 _MOST_FRAMES = 200

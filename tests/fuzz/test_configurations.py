@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from pipeline.config import load
+from pipeline.cli.explain import describe
+from pipeline.config.loading import load
 from pipeline.errors import PipelineError
-from pipeline.plan import describe
 
 if TYPE_CHECKING:
     from tests.fuzz.mutate import count_of, mutated

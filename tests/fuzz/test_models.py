@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from pipeline.locate import resolve
+from pipeline.paths import resolve
 
 if TYPE_CHECKING:
     from tests import mslite_standin, rknn_standin

@@ -19,9 +19,9 @@ import pytest
 from pipeline.bench.bench import Bench
 from pipeline.bench.figures import Report
 from pipeline.bench.verdict import verdict
-from pipeline.config import Config, parse
+from pipeline.config.loading import Config, parse
 from pipeline.errors import ConfigError, EngineError, SourceError
-from pipeline.frame import Image
+from pipeline.memory.frame import Image
 from pipeline.sources.settings import SourceSettings
 from pipeline.sources.synthetic import SyntheticReader
 
@@ -115,7 +115,7 @@ async def test_slow_decoding_of_outputs_is_the_bottleneck(
             threading.Event().wait(SLOW_MS / 1e3)
             return super().process(*arguments)
 
-    monkeypatch.setattr("pipeline.assembly.make_postprocess", SlowRaw)
+    monkeypatch.setattr("pipeline.machine.assembly.make_postprocess", SlowRaw)
     settings = config()
     report = await measured(settings)
     assert report.parts.postprocess.ms.p50 >= SLOW_MS * NEARLY

@@ -15,8 +15,8 @@ import pytest
 from pipeline import Pipeline, SourceError
 from pipeline.clock import MonotonicClock
 from pipeline.errors import FormatChangedError, PipelineError
-from pipeline.frame import FrameFormat, FramePool, Image
-from pipeline.preprocess import Preprocessor
+from pipeline.memory.frame import FrameFormat, FramePool, Image
+from pipeline.preprocess.preprocessor import Preprocessor
 from pipeline.sources import make_reader
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def replaced(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], N
             is_bad = str(getattr(source, "uri", "")).startswith("udp:")
             return make() if is_bad else make_reader(source, *args, **kwargs)
 
-        monkeypatch.setattr("pipeline.assembly.make_reader", chosen)
+        monkeypatch.setattr("pipeline.machine.assembly.make_reader", chosen)
 
     return replace
 
@@ -160,7 +160,7 @@ async def test_memory_for_frame_buffers_that_is_not_there_loses_that_camera_alon
         def open(self) -> FrameFormat:
             return FrameFormat(80, 48)
 
-    monkeypatch.setattr("pipeline.stages.capture.FramePool", pool)
+    monkeypatch.setattr("pipeline.flow.capture.FramePool", pool)
     replaced(lambda: Wide("", []))
     await survives(until, errors, lost=2)
 
@@ -225,7 +225,7 @@ async def test_the_only_source_that_raises_anything_ends_the_pipeline_as_its_err
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 def test_what_ends_the_interpreter_passes(error: type[BaseException]) -> None:
-    from pipeline.stages.faults import Faults
+    from pipeline.flow.source_faults import Faults
 
     def part() -> None:
         raise error

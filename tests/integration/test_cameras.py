@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from pipeline import ClosedError, ConfigError, Pipeline, SourceError
-from pipeline.backends.simulated import expected_output
-from pipeline.config import parse
+from pipeline.config.loading import parse
+from pipeline.engines.simulated import expected_output
 from pipeline.sources import SourceSettings
 from pipeline.sources.synthetic import synthetic_frame
 

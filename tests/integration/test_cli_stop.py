@@ -154,7 +154,10 @@ sys.exit(main())
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("module", ["asyncio", "pipeline.config", "pydantic", "pipeline.service"])
+@pytest.mark.parametrize(
+    "module",
+    ["asyncio", "pipeline.config.loading", "pydantic", "pipeline.service.service"],
+)
 @pytest.mark.parametrize("times", [1, 2])
 def test_each_signal_counts_once_whatever_is_being_imported(
     tmp_path: Path, number: signal.Signals, module: str, times: int
@@ -170,7 +173,7 @@ def test_each_signal_counts_once_whatever_is_being_imported(
 @pytest.mark.parametrize("command", ["check", "devices"])
 def test_a_signal_ends_a_short_command(tmp_path: Path, command: str) -> None:
     (tmp_path / "camera.yaml").write_text(ENDLESS)
-    arguments = ["pipeline.cli", str(int(signal.SIGINT)), "1", command]
+    arguments = ["pipeline.cli.main", str(int(signal.SIGINT)), "1", command]
     done = run_text(tmp_path, AT_IMPORT, *arguments, *(["camera.yaml"] * (command == "check")))
     assert (done.returncode, done.stderr) == (1, "error: interrupted\n")
 

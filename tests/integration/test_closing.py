@@ -66,7 +66,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> Make:
 
     def make(seconds: float | None = 0.5, **source: float) -> tuple[Pipeline, SlowSink]:
         sink = SlowSink(seconds)
-        monkeypatch.setattr("pipeline.assembly.make_sink", lambda _: sink)
+        monkeypatch.setattr("pipeline.machine.assembly.make_sink", lambda _: sink)
         settings = config(source=synthetic(**(source or {"fps": 100})))
         return Pipeline({**settings, "sinks": [{"kind": "console"}]}), sink
 

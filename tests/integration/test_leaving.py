@@ -257,7 +257,7 @@ async def test_a_hold_belongs_to_its_holder(monkeypatch: pytest.MonkeyPatch) -> 
             pass
 
     sink = Greedy()
-    monkeypatch.setattr("pipeline.assembly.make_sink", lambda _: sink)
+    monkeypatch.setattr("pipeline.machine.assembly.make_sink", lambda _: sink)
     settings = config(0, source=synthetic(frames=20), sinks=[{"kind": "console"}])
     async with asyncio.timeout(HANG), Pipeline(settings) as pipe:
         async for result in pipe:

@@ -23,9 +23,9 @@ from pipeline import (
     SinkError,
     SourceError,
 )
-from pipeline.backends.simulated import expected_output
 from pipeline.contracts import Reader
-from pipeline.locate import resolve
+from pipeline.engines.simulated import expected_output
+from pipeline.paths import resolve
 from pipeline.sources import SourceSettings, make_reader
 from pipeline.sources.synthetic import synthetic_frame
 
@@ -52,7 +52,7 @@ async def test_frames_stay_planes_unless_a_sink_needs_images(
         asked.append(source.pixels)
         return make_reader(source, *more, **options)
 
-    monkeypatch.setattr("pipeline.assembly.make_reader", watched)
+    monkeypatch.setattr("pipeline.machine.assembly.make_reader", watched)
     file = {"jsonl": "out.jsonl", "video": "out.mp4"}[sink]
     sinks = [{"kind": sink, "path": str(tmp_path / file)}]
     async with Pipeline({**simulated(3), "sinks": sinks}) as pipeline:
@@ -362,7 +362,7 @@ async def test_a_missing_optional_package_is_named(
 ) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "av"]:
         monkeypatch.delitem(sys.modules, name)
-    for name in ("pipeline.sources.stream", "pipeline.sources.pictures", "pipeline.sinks.video"):
+    for name in ("pipeline.sources.stream", "pipeline.sources.pyav_frames", "pipeline.sinks.video"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.delitem(sys.modules, "pipeline.sinks.encoder", raising=False)
     monkeypatch.setitem(sys.modules, "av", None)

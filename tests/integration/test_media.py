@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from pipeline import Pipeline
-from pipeline.locate import resolve
-from pipeline.report import summary, table
+from pipeline.cli.report import summary, table
+from pipeline.paths import resolve
 
 if TYPE_CHECKING:
     from tests.folder_server import folder_server

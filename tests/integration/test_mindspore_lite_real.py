@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pytest
 
 from pipeline import DeviceError, Executor, ModelError, Pipeline, Ring
-from pipeline.locate import resolve
-from pipeline.opening import Opening
+from pipeline.engines.awaitable_context import Opening
+from pipeline.paths import resolve
 
 if TYPE_CHECKING:
     from tests import mslite_real

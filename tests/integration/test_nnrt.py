@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from pipeline import DeviceError, Executor, ImageInput, Ring, RunError
-from pipeline.opening import Opening
+from pipeline.engines.awaitable_context import Opening
 from pipeline.sources.synthetic import synthetic_frame
 
 if TYPE_CHECKING:
@@ -396,8 +396,8 @@ async def test_sizes_that_a_model_leaves_open(only_v2: Setup) -> None:
 
 
 def test_devices_are_listed(setup: Setup) -> None:
-    from pipeline.backends import backend
+    from pipeline.engines import engine_module
 
-    version, devices = backend("nnrt").list_devices(setup.library)
+    version, devices = engine_module("nnrt").list_devices(setup.library)
     assert version == {"v1": "API 9-10", "v2": "API 11+"}[setup.version]
     assert [name for _, name in devices] == ["stand-in NPU (accelerator)", "stand-in CPU (cpu)"]

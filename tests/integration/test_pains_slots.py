@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from pipeline import BindingError, ClosedError, Executor, Pipeline, Result, RunError
-from pipeline.backends.simulated import expected_output
-from pipeline.opening import Opening
-from pipeline.report import table
+from pipeline.cli.report import table
+from pipeline.engines.awaitable_context import Opening
+from pipeline.engines.simulated import expected_output
 from pipeline.sources.synthetic import synthetic_frame
 
 if TYPE_CHECKING:

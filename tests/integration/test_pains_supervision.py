@@ -69,7 +69,7 @@ async def test_it_stops_in_time_though_the_camera_never_came(how: str, until: Un
     ("where", "kind"),
     [
         ("sources.synthetic.SyntheticReader.retrieve", SourceError),
-        ("preprocess.Preprocessor.process", SourceError),
+        ("preprocess.preprocessor.Preprocessor.process", SourceError),
         ("postprocess.raw.Raw.process", PipelineError),
         ("sinks.console.ConsoleSink.write", SinkError),
     ],

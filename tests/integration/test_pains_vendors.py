@@ -15,8 +15,8 @@ from rknn_model import Model
 from standin import Standin
 
 from pipeline import EngineError, Executor, Pipeline
-from pipeline.opening import Opening
-from pipeline.ring import Ring
+from pipeline.engines.awaitable_context import Opening
+from pipeline.memory.ring import Ring
 
 if TYPE_CHECKING:
     from tests import nnrt_standin, rknn_standin

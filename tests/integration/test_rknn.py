@@ -20,7 +20,7 @@ from rknn_model import Model
 from standin import Standin
 
 import pipeline
-from pipeline.backends import rknn as backend
+from pipeline.engines import rknn
 from pipeline.errors import ConfigError, EngineNotInstalledError, RunError, SlotStateError
 
 if TYPE_CHECKING:
@@ -273,22 +273,22 @@ async def test_settings_that_cannot_be(tmp_path: Path, tiny: Model, library: Pat
 
 
 def test_devices(tmp_path: Path, library: Path) -> None:
-    version, devices = backend.list_devices(str(library))
+    version, devices = rknn.list_devices(str(library))
     assert version
-    assert devices == backend._find_npu(Path("/"))
+    assert devices == rknn._find_npu(Path("/"))
     tree = tmp_path / "proc/device-tree"
     tree.mkdir(parents=True)
     (tree / "compatible").write_bytes(b"radxa,rock-5b\0rockchip,rk3588\0")
     driver = tmp_path / "sys/kernel/debug/rknpu"
     driver.mkdir(parents=True)
     (driver / "version").write_text("RKNPU driver: v0.9.8\n")
-    assert backend._find_npu(tmp_path) == [("NPU", "RK3588, driver v0.9.8")]
+    assert rknn._find_npu(tmp_path) == [("NPU", "RK3588, driver v0.9.8")]
     with pytest.raises(EngineNotInstalledError, match="no such library"):
-        backend.list_devices(str(tmp_path / "librknnrt.so"))
+        rknn.list_devices(str(tmp_path / "librknnrt.so"))
     other = tmp_path / "libother.so"
     other.write_bytes(b"not a library")
     with pytest.raises(EngineNotInstalledError, match=r"libother\.so: cannot open"):
-        backend.find_library(str(other))
+        rknn.find_library(str(other))
 
 
 def _command(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pipeline import Pipeline, SinkError
-from pipeline.stats import Stats
+from pipeline.flow.stats import Stats
 
 if TYPE_CHECKING:
     from tests.conftest import Until
@@ -105,7 +105,7 @@ async def test_a_sink_that_fails_for_a_while_is_tried_again(
     tmp_path: Path, until: Until, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A pipe whose reader has gone and comes back."""
-    monkeypatch.setattr("pipeline.stages.deliver._REMINDER_SECONDS", 0.0)
+    monkeypatch.setattr("pipeline.flow.sink._REMINDER_SECONDS", 0.0)
     fifo = tmp_path / "pipe"
     os.mkfifo(fifo)
     good = {"kind": "jsonl", "path": str(tmp_path / "good.jsonl")}

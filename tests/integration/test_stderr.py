@@ -73,7 +73,7 @@ def test_it_goes_on_and_ends_in_time(tmp_path: Path, full_pipe: tuple[int, int],
 def test_what_was_left_out_is_counted_once_somebody_reads() -> None:
     code = """
 import asyncio
-from pipeline.terminal import Stderr
+from pipeline.cli.terminal import Stderr
 async def main():
     stream = Stderr()
     for number in range(5000):

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-import pipeline.assembly
+import pipeline.machine.assembly
 from pipeline import ClosedError, Pipeline, Result, SinkError
 from pipeline.contracts import StreamInfo
-from pipeline.frame import FrameFormat, Image
+from pipeline.memory.frame import FrameFormat, Image
 
 if TYPE_CHECKING:
     from tests.conftest import Until
@@ -169,7 +169,7 @@ def with_camera(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Pipeline
 
     def make(**how: Any) -> tuple[Pipeline, Camera]:
         camera = Camera(**how)
-        monkeypatch.setattr(pipeline.assembly, "make_reader", lambda *_, **__: camera)
+        monkeypatch.setattr(pipeline.machine.assembly, "make_reader", lambda *_, **__: camera)
         return Pipeline(config()), camera
 
     return make
@@ -181,7 +181,7 @@ def with_sink(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], tuple[Pipeline
 
     def make(hangs_in: str) -> tuple[Pipeline, StuckSink]:
         sink = StuckSink(hangs_in)
-        monkeypatch.setattr(pipeline.assembly, "make_sink", lambda _: sink)
+        monkeypatch.setattr(pipeline.machine.assembly, "make_sink", lambda _: sink)
         return Pipeline(config(sinks=[{"kind": "console"}])), sink
 
     return make
@@ -326,7 +326,7 @@ async def test_while_the_model_is_being_loaded(
     stop: Stop, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Compiling cannot be interrupted: it is waited for a while, then named and left behind."""
-    from pipeline.backends import simulated
+    from pipeline.engines import simulated
 
     load, reached, free = simulated.open_engine, threading.Event(), threading.Event()
 

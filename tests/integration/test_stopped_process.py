@@ -11,9 +11,9 @@ import time
 # The engine takes longer than a step of its deadline is late; the camera's pictures come slowly.
 PROGRAM = """
 import asyncio, json, time
-import pipeline.assembly
+import pipeline.machine.assembly
 from pipeline import Pipeline
-from pipeline.frame import FrameFormat
+from pipeline.memory.frame import FrameFormat
 
 class Slow:
     live = True
@@ -25,7 +25,7 @@ class Slow:
     def interrupt(self): pass
     def close(self): pass
 
-pipeline.assembly.make_reader = lambda *args, **kwargs: Slow()
+pipeline.machine.assembly.make_reader = lambda *args, **kwargs: Slow()
 
 async def main():
     camera = {"uri": "udp://127.0.0.1:9", "read_timeout_s": 0.9, "stale_after_s": 0}

@@ -21,7 +21,7 @@ import pytest
 
 from pipeline.clock import MonotonicClock
 from pipeline.errors import SourceError
-from pipeline.frame import FrameFormat, Image
+from pipeline.memory.frame import FrameFormat, Image
 from pipeline.sources import SourceSettings, make_reader
 
 if TYPE_CHECKING:

@@ -10,17 +10,18 @@ from typing import Any
 
 import pytest
 
-from pipeline import Pipeline, tuning
+from pipeline import Pipeline
 from pipeline.bench.bench import Bench
 from pipeline.bench.show import data, table
 from pipeline.bench.verdict import verdict
-from pipeline.choice import Span
-from pipeline.config import parse
+from pipeline.cli.report import summary
+from pipeline.cli.report import table as end_table
+from pipeline.config.loading import parse
+from pipeline.engines.autotune_choice import Span
 from pipeline.errors import AllocationError, ClosedError, ConfigError, RunError
-from pipeline.report import summary
-from pipeline.report import table as end_table
-from pipeline.ring import Ring
-from pipeline.stats import Stats
+from pipeline.flow.stats import Stats
+from pipeline.machine import autotune as tuning
+from pipeline.memory.ring import Ring
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("pipeline._native") is None, reason="the native module is not built"

@@ -19,8 +19,8 @@ from collections.abc import Callable
 from typing import Any
 
 from pipeline import Pipeline
+from pipeline.memory.ring import Ring
 from pipeline.pipeline import new_event_loop
-from pipeline.ring import Ring
 from pipeline.worker import Worker
 
 calls: Counter[str] = Counter()

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from pipeline import Executor, RunError, SlotStateError
-from pipeline.ring import Ring, Slot
+from pipeline.memory.ring import Ring, Slot
 
 Until = Callable[[Callable[[], bool]], Awaitable[None]]
 

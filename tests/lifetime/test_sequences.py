@@ -20,11 +20,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-import pipeline.assembly
+import pipeline.machine.assembly
 from pipeline import Executor, Pipeline, PipelineError, Result, SinkError, SourceError
 from pipeline.contracts import Reader, Sink, StreamInfo
 from pipeline.errors import FormatChangedError
-from pipeline.frame import FrameFormat, Image
+from pipeline.memory.frame import FrameFormat, Image
 from pipeline.sources import SourceSettings, make_reader
 
 if TYPE_CHECKING:
@@ -346,8 +346,8 @@ def worlds(monkeypatch: pytest.MonkeyPatch) -> dict[int, World]:
         world = found[int(number)]
         return ScriptedSink(world, world.plan.sinks[int(index)])
 
-    monkeypatch.setattr(pipeline.assembly, "make_reader", reader)
-    monkeypatch.setattr(pipeline.assembly, "make_sink", sink)
+    monkeypatch.setattr(pipeline.machine.assembly, "make_reader", reader)
+    monkeypatch.setattr(pipeline.machine.assembly, "make_sink", sink)
     return found
 
 

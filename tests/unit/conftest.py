@@ -13,8 +13,8 @@ import cv2
 import numpy as np
 import pytest
 
-from pipeline.config import Config, load
-from pipeline.frame import Image
+from pipeline.config.loading import Config, load
+from pipeline.memory.frame import Image
 
 if TYPE_CHECKING:
     from tests.unit.playing import CLIP
@@ -64,7 +64,7 @@ def either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     if request.param == "opencv":
         monkeypatch.setattr("pipeline.sources.file._movie", lambda *_: None)
     else:
-        monkeypatch.setattr("pipeline.sources.pictures.LEAST_PIXELS", 0)
+        monkeypatch.setattr("pipeline.sources.pyav_frames.LEAST_PIXELS", 0)
     return str(request.param)
 
 

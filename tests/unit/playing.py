@@ -10,8 +10,8 @@ import numpy as np
 
 from pipeline.clock import ManualClock
 from pipeline.errors import SourceError
-from pipeline.frame import FrameFormat, Image
-from pipeline.locate import resolve
+from pipeline.memory.frame import FrameFormat, Image
+from pipeline.paths import resolve
 from pipeline.sources import SourceSettings
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeline.bench.cpu_load import Neighbours
 from pipeline.bench.figures import (
     EngineFigures,
     InferFigures,
@@ -21,16 +22,15 @@ from pipeline.bench.figures import (
     middle_of_parts,
 )
 from pipeline.bench.meter import Meter, repeat
-from pipeline.bench.neighbours import Neighbours
 from pipeline.bench.readers import Paced, Replay, as_file, has_own_pace, own_fps
 from pipeline.bench.show import data, table
 from pipeline.bench.verdict import verdict
 from pipeline.clock import ManualClock
-from pipeline.config import parse
+from pipeline.config.loading import parse
 from pipeline.contracts import Reader
+from pipeline.flow.stats import Percentiles
 from pipeline.sources import SourceSettings
 from pipeline.sources.synthetic import SyntheticReader, synthetic_frame
-from pipeline.stats import Percentiles
 
 CONFIG = parse(
     {

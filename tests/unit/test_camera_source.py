@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.clock import MonotonicClock
 from pipeline.errors import SourceError
-from pipeline.frame import FrameFormat
+from pipeline.memory.frame import FrameFormat
 from pipeline.sources import make_reader
 from pipeline.sources.camera import CameraReader
 

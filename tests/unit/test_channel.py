@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.channel import Channel, ChannelClosed, Overflow
+from pipeline.flow.channel import Channel, ChannelClosed, Overflow
 
 Dropped = list[tuple[int, str]]
 POLICIES = get_args(Overflow)

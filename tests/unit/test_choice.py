@@ -7,10 +7,18 @@ from typing import Any
 
 import pytest
 
-from pipeline.choice import Aim, Choice, Span, Tried, choose, counts_to_try, figures
-from pipeline.config import parse
-from pipeline.graph import build, ring_depth
-from pipeline.plan import describe
+from pipeline.cli.explain import describe
+from pipeline.config.loading import parse
+from pipeline.engines.autotune_choice import (
+    Aim,
+    Choice,
+    Span,
+    Tried,
+    choose,
+    counts_to_try,
+    figures,
+)
+from pipeline.machine.wiring import build, ring_depth
 
 MS = 1_000_000
 

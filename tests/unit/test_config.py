@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline.config import Config, json_schema, load, parse
+from pipeline.config.loading import Config, json_schema, load, parse
 from pipeline.errors import ConfigError, PipelineError, SourceError
 from pipeline.sources import SourceSettings
 

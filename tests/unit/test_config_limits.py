@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from pipeline.backends import options_model
-from pipeline.config import Config, load, parse, parse_source
+from pipeline.config.loading import Config, load, parse, parse_source
+from pipeline.engines import options_model
 from pipeline.errors import ConfigError, SourceError
 from pipeline.problems import _models_in
 from pipeline.sources.settings import SourceSettings

@@ -8,10 +8,10 @@ import pytest
 
 from pipeline import ConfigError
 from pipeline._native import BgrDrawer, PlanesDrawer
-from pipeline.colour import Matrix, Order, weights
-from pipeline.drawing import Area, make_drawer
-from pipeline.frame import FrameFormat, Image
-from pipeline.opencv_drawing import make_opencv_drawer
+from pipeline.memory.frame import FrameFormat, Image
+from pipeline.memory.i420 import Matrix, Order, weights
+from pipeline.preprocess.resize import Area, make_drawer
+from pipeline.preprocess.resize_opencv import make_opencv_drawer
 
 
 def photo(width: int, height: int) -> Image:

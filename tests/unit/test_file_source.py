@@ -12,9 +12,9 @@ import pytest
 
 from pipeline.clock import ManualClock, MonotonicClock
 from pipeline.errors import SourceError
-from pipeline.frame import FrameFormat, Image
-from pipeline.sources.capture import deliver
+from pipeline.memory.frame import FrameFormat, Image
 from pipeline.sources.file import FileReader
+from pipeline.sources.opencv_reader import deliver
 from pipeline.sources.pace import Pace
 
 if TYPE_CHECKING:
@@ -76,8 +76,8 @@ def test_loop_starts_again_without_a_gap(decoded: list[Image]) -> None:
 def test_loop_opens_again_where_seeking_fails(
     decoded: list[Image], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipeline.sources.capture.Capture.set", lambda *_: False)
-    monkeypatch.setattr("pipeline.sources.movie.Movie.rewind", lambda *_: False)
+    monkeypatch.setattr("pipeline.sources.opencv_reader.Capture.set", lambda *_: False)
+    monkeypatch.setattr("pipeline.sources.pyav_file.Movie.rewind", lambda *_: False)
     frames, error = play(FileReader(settings(CLIP, loop=True), MonotonicClock()), 125)
     assert error is None
     assert_alike(frames[122], decoded[2])

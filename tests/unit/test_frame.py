@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from pipeline.colour import Matrix
 from pipeline.contracts import FrameMapping
 from pipeline.errors import ClosedError
-from pipeline.frame import Frame, FrameFormat, FramePool
-from pipeline.results import Detections, Lease, RawOutput, Result, Stamps
+from pipeline.memory.frame import Frame, FrameFormat, FramePool
+from pipeline.memory.i420 import Matrix
+from pipeline.memory.results import Detections, Lease, RawOutput, Result, Stamps
 
 FORMAT = FrameFormat(4, 3)
 STAMPS = Stamps(100, 110, 120, 130, 140, 150, 160, 170, 2_000_100)

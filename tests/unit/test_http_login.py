@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pipeline.errors import SourceError
-from pipeline.sources import challenge
-from pipeline.sources.web import WebStream
+from pipeline.sources import http_auth as challenge
+from pipeline.sources.http_stream import WebStream
 
 if TYPE_CHECKING:
     from tests.servers.raw import RawServer, header, read_head

@@ -15,7 +15,7 @@ import pytest
 
 from pipeline.clock import MonotonicClock
 from pipeline.errors import SourceError
-from pipeline.frame import Image
+from pipeline.memory.frame import Image
 from pipeline.sources import make_reader
 
 if TYPE_CHECKING:

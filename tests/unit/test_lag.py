@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from pipeline import Pipeline
-from pipeline.lag import LoopLag
-from pipeline.stats import Histogram
+from pipeline.flow.loop_lag import LoopLag
+from pipeline.flow.stats import Histogram
 
 CONFIG = {
     "source": {"uri": "synthetic:", "width": 64, "height": 48},

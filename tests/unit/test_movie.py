@@ -16,11 +16,11 @@ import pytest
 
 from pipeline.clock import MonotonicClock
 from pipeline.errors import FormatChangedError, SourceError
-from pipeline.frame import Image
-from pipeline.sources.capture import Capture
+from pipeline.memory.frame import Image
 from pipeline.sources.file import FileReader
-from pipeline.sources.movie import Movie
-from pipeline.sources.pictures import open_container
+from pipeline.sources.opencv_reader import Capture
+from pipeline.sources.pyav_file import Movie
+from pipeline.sources.pyav_frames import open_container
 from pipeline.sources.synthetic import synthetic_frame
 from pipeline.sources.videoio import ffmpeg_backend
 

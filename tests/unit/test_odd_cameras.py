@@ -12,7 +12,7 @@ import pytest
 from pipeline.clock import MonotonicClock
 from pipeline.contracts import Reader
 from pipeline.errors import FormatChangedError, SourceError
-from pipeline.frame import Image
+from pipeline.memory.frame import Image
 from pipeline.sources import SourceSettings, make_reader
 from pipeline.sources.synthetic import synthetic_frame
 

@@ -12,8 +12,8 @@ import pytest
 from av.video.reformatter import Colorspace, VideoReformatter
 
 from pipeline.errors import FormatChangedError
-from pipeline.frame import FrameFormat, FramePool, Image
-from pipeline.sources.pictures import PictureWriter, format_of
+from pipeline.memory.frame import FrameFormat, FramePool, Image
+from pipeline.sources.pyav_frames import PictureWriter, format_of
 
 pytestmark = pytest.mark.usefixtures("small_planes")
 

@@ -13,7 +13,7 @@ import pytest
 
 from pipeline.clock import MonotonicClock
 from pipeline.errors import ConfigError, SourceError
-from pipeline.frame import Image
+from pipeline.memory.frame import Image
 from pipeline.sources import kind_of, make_reader
 from pipeline.sources.synthetic import synthetic_frame
 

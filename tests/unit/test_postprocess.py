@@ -16,7 +16,7 @@ import pytest
 
 from pipeline.contracts import FrameMapping
 from pipeline.errors import ModelError
-from pipeline.locate import resolve
+from pipeline.paths import resolve
 from pipeline.postprocess import PostprocessSettings, make_postprocess
 from pipeline.postprocess.centerface import CenterFace
 from pipeline.postprocess.raw import Raw

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.colour import Matrix
-from pipeline.conversion import BgrConverter
 from pipeline.errors import ConfigError, PipelineError
-from pipeline.frame import FrameFormat, Image
-from pipeline.preprocess import Preprocessor, PreprocessSettings
+from pipeline.memory.frame import FrameFormat, Image
+from pipeline.memory.i420 import Matrix
+from pipeline.memory.i420_to_bgr import BgrConverter
+from pipeline.preprocess.preprocessor import Preprocessor, PreprocessSettings
 
 MATRICES: tuple[Matrix, ...] = ("601", "709")
 COLOURS = [

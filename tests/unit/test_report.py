@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.cli.report import StatusLine, ensure_writable, status, summary, table, write_json
 from pipeline.errors import SinkError
-from pipeline.report import StatusLine, ensure_writable, status, summary, table, write_json
-from pipeline.stats import CameraStats, Percentiles, Stats
+from pipeline.flow.stats import CameraStats, Percentiles, Stats
 
 NOTHING = Percentiles(math.nan, math.nan)
 STATS = Stats(

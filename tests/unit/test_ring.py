@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from pipeline import BindingError, ClosedError, Executor, Ring, RunError, SlotStateError
-from pipeline.opening import Opening
+from pipeline.engines.awaitable_context import Opening
 
 if TYPE_CHECKING:
     from tests.usage import resources
@@ -139,7 +139,7 @@ async def test_forgotten_views_are_told(
         async with ring.slot() as slot:
             await executor.run(slot)
             kept.append(slot.outputs[0])
-    with caplog.at_level(logging.WARNING, "pipeline.ring"):
+    with caplog.at_level(logging.WARNING, "pipeline.memory.ring"):
         waiting = asyncio.ensure_future(ring.acquire())
         await until(lambda: "views keep all 2 (slot 0: 1, slot 1: 1)" in caplog.text)
     assert not waiting.done()

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.backoff import Backoff
-from pipeline.channel import Channel, ChannelClosed
-from pipeline.events import Event, EventHub, EventLog, EventStream
-from pipeline.logs import JsonFormatter, KeyValueFormatter, RateLimit
-from pipeline.notify import notify, watchdog_seconds
-from pipeline.selector import Selector
+from pipeline.flow.backoff import Backoff
+from pipeline.flow.channel import Channel, ChannelClosed
+from pipeline.flow.events import Event, EventHub, EventLog, EventStream
+from pipeline.flow.fair_share import Selector
+from pipeline.service.logs import JsonFormatter, KeyValueFormatter, RateLimit
+from pipeline.service.systemd import notify, watchdog_seconds
 
 # Events.
 

@@ -26,8 +26,8 @@ from pydantic import TypeAdapter
 
 from pipeline.contracts import Sink, StreamInfo
 from pipeline.errors import SinkError
-from pipeline.frame import FrameFormat, Image
-from pipeline.results import Detections, FrameMapping, RawOutput, Result, Stamps
+from pipeline.memory.frame import FrameFormat, Image
+from pipeline.memory.results import Detections, FrameMapping, RawOutput, Result, Stamps
 from pipeline.sinks import (
     ConsoleSettings,
     JsonlSettings,

@@ -12,23 +12,23 @@ import numpy.typing as npt
 import pytest
 
 from pipeline import Executor, PipelineError, Result, SinkError, SourceError
-from pipeline.channel import Channel, ChannelClosed, Overflow
 from pipeline.clock import ManualClock, MonotonicClock
 from pipeline.contracts import FrameMapping, StreamInfo
 from pipeline.errors import ClosedError
-from pipeline.frame import Frame, FrameFormat, FramePool, Image
-from pipeline.results import Detections, Lease, Stamps
-from pipeline.ring import Ring
-from pipeline.selector import Selector
-from pipeline.stages.base import Stage
-from pipeline.stages.capture import Capture, CaptureSettings
-from pipeline.stages.deliver import Deliver
-from pipeline.stages.dispatch import Dispatch
-from pipeline.stages.engine import EngineRoom, EngineSettings
-from pipeline.stages.finish import Finish
-from pipeline.stages.outlet import Outlet
-from pipeline.stages.placing import Feed, InFlight
-from pipeline.stats import CameraRecorder
+from pipeline.flow.capture import Capture, CaptureSettings
+from pipeline.flow.channel import Channel, ChannelClosed, Overflow
+from pipeline.flow.engine_supervisor import EngineRoom, EngineSettings
+from pipeline.flow.fair_share import Selector
+from pipeline.flow.outlet import Outlet
+from pipeline.flow.postprocess import Finish
+from pipeline.flow.sink import Deliver
+from pipeline.flow.slot_filler import Feed, InFlight
+from pipeline.flow.stage import Stage
+from pipeline.flow.stats import CameraRecorder
+from pipeline.flow.submit import Dispatch
+from pipeline.memory.frame import Frame, FrameFormat, FramePool, Image
+from pipeline.memory.results import Detections, Lease, Stamps
+from pipeline.memory.ring import Ring
 
 Until = Callable[[Callable[[], bool]], Awaitable[None]]
 FORMAT = FrameFormat(4, 2, 25.0)

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.results import Stamps
-from pipeline.stats import Histogram, Kind, RecentRate, Recorder
+from pipeline.flow.stats import Histogram, Kind, RecentRate, Recorder
+from pipeline.memory.results import Stamps
 
 
 def test_nothing_measured_is_not_a_number() -> None:

@@ -17,10 +17,10 @@ import pytest
 from pipeline.clock import MonotonicClock
 from pipeline.contracts import Reader
 from pipeline.errors import SourceError
-from pipeline.frame import Image
+from pipeline.memory.frame import Image
 from pipeline.sources import SourceSettings, make_reader
-from pipeline.sources.download import HttpReader
 from pipeline.sources.gstreamer import GstreamerReader
+from pipeline.sources.http_source import HttpReader
 
 if TYPE_CHECKING:
     from tests.folder_server import folder_server

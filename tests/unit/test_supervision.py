@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from pipeline.backoff import Backoff
-from pipeline.channel import Channel, ChannelClosed
 from pipeline.clock import MonotonicClock
 from pipeline.errors import FormatChangedError, SourceError
-from pipeline.frame import Frame, FrameFormat, Image
-from pipeline.stages.capture import Capture, CaptureSettings
-from pipeline.stats import CameraRecorder
+from pipeline.flow.backoff import Backoff
+from pipeline.flow.capture import Capture, CaptureSettings
+from pipeline.flow.channel import Channel, ChannelClosed
+from pipeline.flow.stats import CameraRecorder
+from pipeline.memory.frame import Frame, FrameFormat, Image
 
 Until = Callable[[Callable[[], bool]], Awaitable[None]]
 SMALL, LARGE = FrameFormat(4, 2), FrameFormat(8, 6)

@@ -20,11 +20,11 @@ import pytest
 
 from pipeline.clock import MonotonicClock
 from pipeline.errors import FormatChangedError, SourceError
-from pipeline.frame import Image
+from pipeline.memory.frame import Image
 from pipeline.sources import SourceSettings, make_reader
+from pipeline.sources.http_stream import WebStream
 from pipeline.sources.jpeg import JpegFinder
 from pipeline.sources.synthetic import synthetic_frame
-from pipeline.sources.web import WebStream
 
 if TYPE_CHECKING:
     from tests.buffers import Buffer

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "backends/nnrt_abi.hpp"
+#include "engines/nnrt_abi.hpp"
 
 namespace standin {
 

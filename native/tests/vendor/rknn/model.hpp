@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "backends/rknn_abi.hpp"
+#include "engines/rknn_abi.hpp"
 
 namespace standin {
 

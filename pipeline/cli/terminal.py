@@ -1,0 +1,168 @@
+"""What the command line says on standard error: lines for people, or JSON for machines."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import sys
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from typing import Literal
+
+from pipeline import screen
+from pipeline.redact import printable
+from pipeline.service.logs import JsonFormatter, KeyValueFormatter, RateLimit
+
+__all__ = ["Stderr", "Terminal", "stderr"]
+
+_MOST_WAITING = 256
+_PATIENCE_S = 1.0
+
+
+class Stderr:
+    """Standard error, written by a thread, so that the event loop never waits for a reader.
+
+    Of what nobody reads 256 pieces wait, later ones are left out, and their number is written
+    once there is room. Outside of an event loop ``write`` waits, for a second at most. The
+    thread lives only while there is something to write.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition(threading.RLock())
+        self._waiting: deque[str] = deque()
+        self._left_out = 0
+        self._working = False
+        self._stuck = False
+        self.json = False
+
+    def isatty(self) -> bool:
+        """True on a terminal that can erase a line."""
+        return screen.is_screen(sys.stderr)
+
+    def write(self, text: str) -> None:
+        """Write soon, or leave it out."""
+        with self._changed:
+            if len(self._waiting) < _MOST_WAITING:
+                self._waiting.append(text)
+            else:
+                self._left_out += 1
+            if not self._working:
+                self._working = True
+                threading.Thread(target=self._work, name="stderr", daemon=True).start()
+        if threading.current_thread() is threading.main_thread() and not _in_loop():
+            self._wait()
+
+    def flush(self) -> None:
+        """Do nothing: whatever is written is flushed."""
+
+    def _wait(self) -> None:
+        with self._changed:
+            patience = 0 if self._stuck else _PATIENCE_S
+            self._stuck = not self._changed.wait_for(lambda: not self._working, patience)
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                if not self._waiting:
+                    self._working = self._stuck = False
+                    self._changed.notify_all()
+                    return
+                text = self._waiting.popleft()
+                if self._left_out and not self._waiting:
+                    told = f"{self._left_out} lines were left out, as nobody read them"
+                    line = _record("warning", told) if self.json else f"warning: {told}"
+                    self._waiting.append(f"{line}\n")
+                    self._left_out = 0
+            with suppress(OSError, ValueError, AttributeError):
+                _write_now(text)
+
+
+class _Handler(logging.Handler):
+    """Log records in place of the status line, as the command line's other messages."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        stderr.write(_line(self.format(record)))
+
+
+class Terminal:
+    """Standard error for one run of the command line."""
+
+    def __init__(self, form: Literal["text", "json"] = "text") -> None:
+        self.json = stderr.json = form == "json"
+
+    def say(self, text: str) -> None:
+        """One or more lines, in place of a status line that stands there."""
+        if not self.json:
+            stderr.write(_line(printable(text)))
+            return
+        level = "error" if text.startswith("error: ") else "info"
+        self.record(level, text.removeprefix("error: "))
+
+    def record(self, level: str, message: str, **fields: object) -> None:
+        """One JSON object, as those of the log."""
+        stderr.write(_line(_record(level, message, **fields)))
+
+    def show_log(self, *, quiet: bool, debug: bool) -> None:
+        """Let the package's log come here: warnings, and what a service does; or more, or less."""
+        handler = _Handler()
+        handler.setFormatter(JsonFormatter() if self.json else KeyValueFormatter(tracebacks=debug))
+        handler.addFilter(RateLimit())
+        log = logging.getLogger("pipeline")
+        logging.captureWarnings(True)
+        for shown in (log, logging.getLogger("asyncio"), logging.getLogger("py.warnings")):
+            shown.handlers = [other for other in shown.handlers if not isinstance(other, _Handler)]
+            shown.addHandler(handler)
+            shown.propagate = False
+        usual = logging.ERROR if quiet else logging.WARNING
+        log.setLevel(logging.DEBUG if debug else usual)
+        # That a camera is back is no warning, but wanted by whoever read that it was lost; and
+        # what was chosen by whoever left the choice to a measurement.
+        for name in (
+            "pipeline.flow.events",
+            "pipeline.service.service",
+            "pipeline.machine.autotune",
+        ):
+            wanted = logging.getLogger(name)
+            wanted.setLevel(logging.NOTSET if quiet or debug else logging.INFO)
+
+
+stderr = Stderr()
+
+
+def _record(level: str, message: str, **fields: object) -> str:
+    whole = {
+        "time": round(time.time(), 3),
+        "level": level,
+        "logger": "pipeline.cli",
+        "message": printable(message),
+        **fields,
+    }
+    return json.dumps(whole)
+
+
+def _line(text: str) -> str:
+    return screen.line(text) if stderr.isatty() else f"{text}\n"
+
+
+def _in_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _write_now(text: str) -> None:
+    try:
+        number = sys.stderr.fileno()
+    except OSError:  # no file, as in tests
+        sys.stderr.write(text)
+        return
+    # Not by way of sys.stderr: its lock, held while nobody reads, would stop the end of Python.
+    left = text.encode(errors="backslashreplace")
+    while left:
+        left = left[os.write(number, left) :]

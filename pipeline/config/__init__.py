@@ -1,0 +1,1 @@
+"""Configurations: their settings, and how they are read."""

@@ -1,0 +1,389 @@
+"""YAML text and overrides as plain data; the only file that knows YAML."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pipeline import paths, problems
+from pipeline.errors import ConfigError
+from pipeline.problems import Place, Problem
+from pipeline.redact import redact_uri
+
+__all__ = ["Document"]
+
+_MAX_BYTES = 1 << 20
+_MAX_VALUES = 10_000  # what an alias in YAML makes is counted each time it is used
+_MAX_DEPTH = 32
+_MAX_INDEX = 64
+_MAX_TEXT = 8192  # characters of one text
+_NAMED = re.compile(r"\.(?=inf|nan)")
+
+# ${...} is taken out before YAML is read, since in {a: ${B}} the brace would end the mapping.
+# What stands for it are characters that no alphabet has. One that does not end takes the whole
+# line, so that no part of the line is looked at twice.
+_REFERENCE = re.compile(r"\$?\$\{[^}\n]*\}?")
+_STAND_IN = re.compile("\ue000([0-9]{1,7})\ue001")
+
+# One part of --set's path; quotes keep a name whole that has dots.
+_PART = re.compile(r"\"(?P<double>[^\"]*)\"|'(?P<single>[^']*)'|(?P<plain>[^.]*)")
+_FORBIDDEN = re.compile("[\0\ud800-\udfff]")
+
+
+_TOO_MANY = f"has more than {_MAX_VALUES} values"
+_TOO_DEEP = "nested too deeply"
+
+
+class _LimitError(Exception):
+    """More than any configuration needs."""
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.2's core schema: `on`, `yes`, `010` and `1:30` are text, `1e-3` is a number."""
+
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._nodes = self._depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """One node and what is in it, as long as there are not too many."""
+        self._nodes += 1
+        if self._nodes > 2 * _MAX_VALUES:  # keys are nodes, too
+            raise _LimitError(_TOO_MANY)
+        if self._depth > _MAX_DEPTH:
+            raise _LimitError(_TOO_DEEP)
+        self._depth += 1
+        node: yaml.Node | None = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
+
+
+for _tag, _first, _pattern in (
+    ("null", ["~", "n", "N", ""], r"(?:~|null|Null|NULL|)$"),
+    ("bool", list("tTfF"), r"(?:true|True|TRUE|false|False|FALSE)$"),
+    ("int", list("-+0123456789"), r"(?:[-+]?(?:0|[1-9][0-9]*)|0o[0-7]+|0x[0-9a-fA-F]+)$"),
+    (
+        "float",
+        list("-+0123456789."),
+        r"(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
+        r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$",
+    ),
+):
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(_pattern), _first)
+
+
+class Document:
+    """The plain data of one configuration, and where each value of it came from.
+
+    ``written`` has texts as the user wrote them, before the environment was put in;
+    ``texts`` what to take where text is wanted and YAML made something else of it;
+    ``origins`` a remark for values that do not stand in the file; ``problems`` what was
+    wrong but did not stop the reading. ``name`` begins the message of every ConfigError.
+    Keys at the top that begin with ``x-`` are not read: they hold what aliases repeat.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.path: str | None = None  # of the file, where there is one
+        self.data: Any = None
+        self.written: dict[Place, str] = {}
+        self.texts: dict[Place, str] = {}
+        self.origins: dict[Place, str] = {}
+        self.problems: list[Problem] = []
+        self._left = _MAX_VALUES
+        self._references: list[str] = []
+
+    def read(self, file: Path) -> None:
+        """Take the data of a YAML file."""
+        self.data = self._parse(self._text_of(file), ())
+
+    def take(self, mapping: Mapping[str, Any]) -> None:
+        """Take data that a program gives."""
+        self.data = self._plain(mapping, ())
+
+    def override(self, text: str) -> None:
+        """Set one value from ``path.to.key=value``, whose value is YAML.
+
+        A name with dots is found whole where it is there already, and may be quoted.
+        """
+        dotted, equals, value = text.partition("=")
+        dotted = dotted.strip()
+        place = self._find(dotted) if equals else ()
+        if not place:
+            shown = redact_uri(text[:80])
+            raise ConfigError(f"--set {shown}: write it as path.to.key=value")
+        file, self.name = self.name, f"--set {dotted}"
+        try:
+            self._forget(place)
+            self.data = self._placed(self.data, place, 0, self._given(value, place))
+        finally:
+            self.name = file
+        self.origins = {place: " (from --set)", **self.origins}
+
+    def _find(self, dotted: str) -> Place:
+        """The place that a path names in the data, () for what is no path."""
+        place: list[str | int] = []
+        data, rest = self.data, f".{dotted}"
+        while rest.startswith(".") and len(place) < _MAX_DEPTH:
+            rest = rest[1:]
+            keys = [key for key in data if _begins(rest, key)] if isinstance(data, dict) else []
+            part: str | int = max(keys, key=len, default="")
+            if part:
+                rest = rest[len(str(part)) :]
+            elif found := _PART.match(rest):
+                part, rest = found[found.lastgroup or 0], rest[found.end() :]
+                if found.lastgroup == "plain" and _is_index(part, data):
+                    part = int(part)
+            if part == "":
+                return ()
+            place.append(part)
+            data = _inside(data, part)
+        return () if rest else tuple(place)
+
+    def _given(self, value: str, place: Place) -> Any:
+        text = value.strip()
+        plain = text[:1] not in tuple("[{\"'&*!|>%@`")
+        try:
+            parsed = self._parse(value, place)
+        except ConfigError:
+            if not (plain and ":" in text):
+                raise
+            return self._text(text, place)  # no YAML, as in a: b: c, but text all the same
+        if plain and text and not isinstance(parsed, str):
+            self.written[place] = text
+            self.texts[place] = self._expand(text, place)
+        return parsed
+
+    def _forget(self, place: Place) -> None:
+        """Drop what was noted of a value that is set anew."""
+
+        def below(other: Place) -> bool:
+            return other[: len(place)] == place
+
+        self.problems = [item for item in self.problems if not below(item.path)]
+        self.written = {key: text for key, text in self.written.items() if not below(key)}
+        self.texts = {key: text for key, text in self.texts.items() if not below(key)}
+
+    def _placed(self, data: Any, place: Place, at: int, value: Any) -> Any:
+        """``data`` with ``value`` at ``place``; sections on the way are made."""
+        if at == len(place):
+            return value
+        part = place[at]
+        if data is None:
+            data = [] if isinstance(part, int) else {}
+        if isinstance(data, dict):
+            inner = self._placed(data.get(str(part)), place, at + 1, value)
+            return {**data, str(part): inner}
+        if not isinstance(data, list):
+            raise ConfigError(f"{self.name}: {problems.dotted(place[:at])} is a single value")
+        if not isinstance(part, int) or part > min(len(data), _MAX_INDEX):
+            has = f"has {len(data)} entries, counted from 0"
+            raise ConfigError(f"{self.name}: {problems.dotted(place[:at])} {has}")
+        inner = self._placed(data[part] if part < len(data) else None, place, at + 1, value)
+        return [*data[:part], inner, *data[part + 1 :]]
+
+    def _text_of(self, file: Path) -> str:
+        if os.path.isdir(file):
+            raise ConfigError(f"{self.name}: is a folder, not a configuration file")
+        try:
+            with file.open("rb") as stream:
+                data = stream.read(_MAX_BYTES + 1)
+        except FileNotFoundError:
+            raise ConfigError(f"{self.name}: no such file") from None
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise ConfigError(f"{self.name}: cannot be read: {reason}") from None
+        if len(data) > _MAX_BYTES:
+            raise ConfigError(f"{self.name}: larger than {_MAX_BYTES} bytes")
+        try:
+            return data.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            line = data.count(b"\n", 0, error.start) + 1
+            text = f"line {line}: not UTF-8 text (byte 0x{data[error.start]:02x})"
+            raise ConfigError(f"{self.name}: {text}") from None
+
+    def _parse(self, text: str, place: Place) -> Any:
+        try:
+            loader = _Loader(_REFERENCE.sub(self._take_out, text))
+            node = loader.get_single_node()
+            return None if node is None else self._construct(loader, node, place)
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+            reason = error.problem or "unreadable"
+            if error.context and reason.startswith("but "):
+                reason = f"{error.context}, {reason}"
+            if "mapping values" in reason or reason.endswith("got ':'"):
+                reason += "; text with a colon before a blank or at its end needs quotes"
+            raise ConfigError(f"{self.name}: {where}not YAML: {reason}") from None
+        except yaml.reader.ReaderError as error:
+            line = text.count("\n", 0, error.position) + 1
+            # The declared type of `character` is wrong for text, where it is the code point.
+            shown = f"character U+{int(error.character):04X} is not allowed"
+            raise ConfigError(f"{self.name}: line {line}: not YAML: {shown}") from None
+        except _LimitError as error:
+            raise ConfigError(f"{self.name}: {error}") from None
+        except RecursionError:
+            raise ConfigError(f"{self.name}: {_TOO_DEEP}") from None
+
+    def _take_out(self, match: re.Match[str]) -> str:
+        self._references.append(match[0])
+        return f"\ue000{len(self._references) - 1}\ue001"
+
+    def _put_back(self, text: str) -> str:
+        def original(match: re.Match[str]) -> str:
+            number = int(match[1])
+            return self._references[number] if number < len(self._references) else match[0]
+
+        return _STAND_IN.sub(original, text)
+
+    def _construct(self, loader: _Loader, node: yaml.Node, place: Place) -> Any:
+        self._count(place)
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(loader, node, place)
+        if isinstance(node, yaml.SequenceNode):
+            return [self._construct(loader, part, (*place, i)) for i, part in enumerate(node.value)]
+        tag, text = node.tag, self._put_back(str(node.value))
+        expanded = self._text(text, place)
+        if expanded != text and isinstance(node, yaml.ScalarNode) and node.style is None:
+            # What stands unquoted in the file has the type of what the environment put there.
+            tag = loader.resolve(yaml.ScalarNode, expanded, (True, False))  # type: ignore[no-untyped-call]
+        value = self._scalar(tag, expanded, place, node.start_mark.line + 1)
+        if value is not None and not isinstance(value, str):
+            self.texts[place] = expanded
+        return value
+
+    def _scalar(self, tag: str, text: str, place: Place, line: int) -> Any:
+        match tag.removeprefix("tag:yaml.org,2002:"):
+            case "null":
+                return None
+            case "bool" if text.lower() in ("true", "false"):
+                return text.lower() == "true"
+            case "int" | "float" as kind:
+                try:
+                    return int(text, 0) if kind == "int" else float(_NAMED.sub("", text.lower()))
+                except ValueError:
+                    raise self._error(place, f"line {line}: not a number") from None
+            case "str":
+                return text
+        raise self._error(place, f"line {line}: the tag {tag} is not allowed here")
+
+    def _mapping(self, loader: _Loader, node: yaml.MappingNode, place: Place) -> dict[str, Any]:
+        return {
+            key: self._construct(loader, value, (*place, key))
+            for key, value in self._entries(node, place).items()
+            if place or not key.startswith("x-")
+        }
+
+    def _entries(self, node: yaml.MappingNode, place: Place) -> dict[str, yaml.Node]:
+        """The value of each key: of the mapping's own, then of those that ``<<`` merges."""
+        lines: dict[str, int] = {}
+        entries: dict[str, yaml.Node] = {}
+        merged: list[yaml.Node] = []
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise self._error(place, f"line {line}: a key must be a plain word")
+            key = self._put_back(str(key_node.value))
+            self._check_key(key, place)
+            if key in lines:
+                text = f"given twice, on line {lines[key]} and on line {line}"
+                raise self._error((*place, key), text)
+            lines[key] = line
+            if key == "<<" and key_node.style is None:
+                listed = isinstance(value_node, yaml.SequenceNode)
+                merged += value_node.value if listed else [value_node]
+            else:
+                entries[key] = value_node
+        for other in merged:
+            self._count(place)
+            if not isinstance(other, yaml.MappingNode):
+                line = other.start_mark.line + 1
+                raise self._error((*place, "<<"), f"line {line}: needs a mapping (key: value)")
+            entries = self._entries(other, place) | entries
+        return entries
+
+    def _plain(self, value: Any, place: Place) -> Any:
+        self._count(place)
+        if isinstance(value, Mapping):
+            entries = {str(key): part for key, part in value.items()}
+            for key in entries:
+                self._check_key(key, place)
+            return {
+                key: self._plain(part, (*place, key))
+                for key, part in entries.items()
+                if place or not key.startswith("x-")
+            }
+        if isinstance(value, list | tuple):
+            return [self._plain(part, (*place, i)) for i, part in enumerate(value)]
+        if isinstance(value, os.PathLike):
+            value = os.fspath(value)
+        if isinstance(value, str):
+            return self._text(value, place)
+        if value is None or isinstance(value, bool | int | float):
+            return value
+        raise self._error(place, f"needs plain data, got {type(value).__name__}")
+
+    def _text(self, text: str, place: Place) -> str:
+        """The text with the environment put in."""
+        self.written[place] = text
+        return self._expand(text, place)
+
+    def _expand(self, text: str, place: Place) -> str:
+        """The text with the environment put in; empty where it cannot be used at all."""
+        problem = _unusable(text)
+        try:
+            text = text if problem else paths.expand_env(text)
+            problem = problem or _unusable(text)
+        except ConfigError as error:
+            problem = str(error)
+        if problem is None:
+            return text
+        if all(noted.path != place for noted in self.problems):
+            self.problems.append(Problem(place, problem))
+        return ""
+
+    def _check_key(self, key: str, place: Place) -> None:
+        if problem := _unusable(key):
+            raise self._error((*place, key[:40]), problem)
+
+    def _count(self, place: Place) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise ConfigError(f"{self.name}: {_TOO_MANY}")
+        if len(place) > _MAX_DEPTH:
+            raise ConfigError(f"{self.name}: {_TOO_DEEP}")
+
+    def _error(self, place: Place, text: str) -> ConfigError:
+        return ConfigError(problems.line(self.name, place, text))
+
+
+def _unusable(text: str) -> str | None:
+    """The reason why no setting can be this text, or None."""
+    if len(text) > _MAX_TEXT:
+        return f"has {len(text)} characters, more than {_MAX_TEXT}"
+    if found := _FORBIDDEN.search(text):
+        return f"has the character U+{ord(found[0]):04X}, which no text here may have"
+    return None
+
+
+def _begins(dotted: str, key: str) -> bool:
+    return dotted == key or dotted.startswith(f"{key}.")
+
+
+def _is_index(part: str, data: Any) -> bool:
+    return part.isdecimal() and len(part) < 7 and not isinstance(data, dict)
+
+
+def _inside(data: Any, part: str | int) -> Any:
+    if isinstance(data, dict):
+        return data.get(part)
+    inside = isinstance(data, list) and isinstance(part, int) and part < len(data)
+    return data[part] if inside else None

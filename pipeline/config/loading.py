@@ -1,0 +1,387 @@
+"""Configurations from YAML files and mappings: overridden, checked whole, paths made absolute."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from pipeline import paths, problems
+from pipeline.clock import MonotonicClock
+from pipeline.config.document import Document
+from pipeline.config.files_in_use import Files
+from pipeline.config.schema import json_schema
+from pipeline.config.settings import Cameras, CameraSettings, Config, RingSettings
+from pipeline.engines.settings import ModelSettings
+from pipeline.errors import ConfigError
+from pipeline.problems import Problem
+from pipeline.sinks import STANDARD_OUTPUT
+from pipeline.sources.settings import SourceSettings
+
+__all__ = [
+    "Config",
+    "ModelSettings",
+    "RingSettings",
+    "json_schema",
+    "load",
+    "parse",
+    "parse_source",
+    "refuse_overwriting",
+]
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+def load(
+    path: str | os.PathLike[str],
+    overrides: Iterable[str] = (),
+    extra_sinks: Sequence[Mapping[str, Any]] = (),
+    *,
+    fed: bool = False,
+) -> Config:
+    """The configuration in a YAML file, checked whole, its paths made absolute.
+
+    ``overrides`` are ``path.to.key=value`` texts whose values are YAML; ``extra_sinks`` come
+    after those of the file. Relative paths start at the folder of the file. ConfigError has
+    one line for each problem, beginning with the file and the YAML path; a source that is not
+    there is a SourceError when nothing else is wrong. No source, model or device is opened.
+    ``fed``: the program gives the frames, so that no source need be named.
+    """
+    document = Document(os.fspath(path))
+    document.path = os.path.abspath(path)
+    document.read(Path(path))
+    for override in overrides:
+        document.override(override)
+    if fed and isinstance(document.data, dict):
+        _stand_in(document.data)
+    if document.data is None and not document.problems:
+        raise ConfigError(f"{document.name}: empty; at least source and model are needed")
+    return _config(document, Path(os.path.abspath(path)).parent, extra_sinks)
+
+
+def parse(
+    mapping: Mapping[str, Any] | Config,
+    base: str | os.PathLike[str] = ".",
+    name: str = "",
+    *,
+    fed: bool = False,
+) -> Config:
+    """The configuration in a mapping of the YAML's shape; see ``load``.
+
+    Relative paths start at ``base``, ``${ENV}`` is expanded in every text, and ``name``, if
+    given, begins every message. A ``Config`` that a program built is checked the same way.
+    """
+    document = Document(name)
+    if isinstance(mapping, Config):
+        document.data = mapping.model_dump(mode="json", exclude_unset=True)
+    else:
+        document.take(mapping)
+    if fed:
+        _stand_in(document.data)
+    return _config(document, Path(os.path.abspath(base)), ())
+
+
+def parse_source(
+    mapping: Mapping[str, Any], base: str | os.PathLike[str] = ".", name: str = "camera"
+) -> CameraSettings:
+    """The settings of one camera, as the YAML has them under ``cameras``; see ``parse``."""
+    document = Document("")
+    document.take({"cameras": {name: mapping}})
+    cameras, found = _validated(Cameras, document, Path(os.path.abspath(base)))
+    if cameras is not None:
+        found += _check_sources(cameras.cameras)
+    return _without(found, cameras, document).cameras[name]
+
+
+def _stand_in(data: dict[str, Any]) -> None:
+    """Put a source that is always there in place of those named: the program gives the frames."""
+    if data.get("cameras") is None and data.get("source") is None:
+        data["source"] = {}
+    cameras = data.get("cameras")
+    for source in (data.get("source"), *(cameras.values() if isinstance(cameras, dict) else ())):
+        if isinstance(source, dict):
+            source["uri"] = "synthetic:"
+
+
+def _config(document: Document, base: Path, extra_sinks: Sequence[Mapping[str, Any]]) -> Config:
+    data = document.data
+    if not isinstance(data, dict):
+        if document.problems:
+            problems.raise_all(document.name, document.problems, {})
+        kind = "a list" if isinstance(data, list) else "a single value"
+        text = f"needs keys such as source and model at the top, got {kind}"
+        raise ConfigError(problems.line(document.name, (), text))
+    # A section whose lines are all commented out is a section left out.
+    document.data = {key: value for key, value in data.items() if value is not None}
+    sinks = document.data.get("sinks", [])
+    if extra_sinks and isinstance(sinks, list):
+        document.data["sinks"] = [*sinks, *map(dict, extra_sinks)]
+    config, found = _validated(Config, document, base)
+    if config is not None:
+        found += [*_check_sources(config.sources), *_check_options(config, document)]
+        found += _check_targets(config, document.path)
+        if not found:
+            config, found = _with_option_paths(config, base)
+    return _without(found, config, document)
+
+
+def _validated(
+    model: type[_Model], document: Document, base: Path
+) -> tuple[_Model | None, list[Problem]]:
+    """The model of the document's data, its paths made absolute, and what is wrong with it."""
+    data = document.data
+    _take_texts(model, data, document)
+    found = _make_absolute(data, base)
+    try:
+        return _strictly(model, data), found
+    except ValidationError as error:
+        return None, found + problems.from_validation(error, model, data, document.written)
+
+
+def _without(found: list[Problem], model: _Model | None, document: Document) -> _Model:
+    """The model if nothing was found to be wrong; else all of it is raised."""
+    unset = {problem.path for problem in document.problems}
+    found = document.problems + [problem for problem in found if problem.path not in unset]
+    if found or model is None:
+        problems.raise_all(document.name, found, document.origins)
+    return model
+
+
+def _strictly(model: type[_Model], data: Mapping[str, Any]) -> _Model:
+    # As JSON: strict there still takes a list where the model has a tuple.
+    return model.model_validate_json(json.dumps(data), strict=True)
+
+
+def _take_texts(
+    model: type[BaseModel], data: dict[str, Any], document: Document, above: problems.Place = ()
+) -> None:
+    """Put in what was written where text is wanted and YAML made something else of it."""
+    try:
+        _strictly(model, data)
+    except ValidationError as error:
+        for details in error.errors(include_url=False):
+            place = problems.place_of(details, data)
+            text = document.texts.get((*above, *place))
+            wanted = details["type"] == "string_type" or (
+                details["type"] == "uri" and isinstance(details["input"], (dict, list))
+            )
+            if wanted and text is not None:
+                _put(data, place, text)
+
+
+def _put(data: Any, place: problems.Place, value: Any) -> None:
+    """Set the value at ``place``; what leads there is copied, as aliases may share it."""
+    for part in place[:-1]:
+        data[part] = data[part].copy()
+        data = data[part]
+    data[place[-1]] = value
+
+
+def _check_sources(sources: Mapping[str, SourceSettings]) -> list[Problem]:
+    from pipeline.sources import make_reader  # for OpenCV, where the source needs it
+
+    for name, source in sources.items():
+        try:
+            make_reader(source, MonotonicClock())
+        except ConfigError as error:
+            text = str(error)  # it begins with the place of the only source
+            if isinstance(source, CameraSettings) and text.startswith("source."):
+                text = f"cameras.{name}." + text.removeprefix("source.")
+            return [Problem((), text)]
+    return []
+
+
+def _check_targets(config: Config, path: str | None) -> list[Problem]:
+    files = Files()
+    found = []
+    for user, each in _read_by(config, path):
+        files.read(each, user)
+    for i, sink in enumerate(config.sinks):
+        place: problems.Place = ("sinks", i, "path")
+        target = getattr(sink, "path", STANDARD_OUTPUT)
+        if target != STANDARD_OUTPUT and (other := files.write(target, problems.dotted(place))):
+            found.append(Problem(place, f"would overwrite {other}: {target}"))
+    return found
+
+
+def refuse_overwriting(config: Config, path: str, option: str, target: str) -> None:
+    """ConfigError when what ``option`` writes is what a run of the configuration uses."""
+    targets = [written for sink in config.sinks if (written := getattr(sink, "path", None))]
+    if target == STANDARD_OUTPUT:
+        if option == "--summary" and STANDARD_OUTPUT in targets:
+            raise ConfigError(f"{option} -: standard output is taken by JSON Lines")
+        return
+    files = Files()
+    for user, each in _read_by(config, path):
+        files.read(each, user)
+    for written in targets:
+        if written != STANDARD_OUTPUT:
+            files.write(written, written)
+    if other := files.write(target, option):
+        raise ConfigError(f"{option} {target}: would overwrite {other}")
+
+
+def _read_by(config: Config, path: str | None) -> Iterator[tuple[str, str]]:
+    """Place and path of each file or folder that is read."""
+    if path is not None:
+        yield "the configuration itself", path
+    if config.model.path is not None:
+        yield "model.path", config.model.path
+    if config.source is not None and isinstance(config.source.uri, str):
+        yield "source.uri", config.source.uri
+    for name, camera in config.cameras.items():
+        if isinstance(camera.uri, str):
+            yield f"cameras.{name}.uri", camera.uri
+
+
+def _check_options(config: Config, document: Document) -> list[Problem]:
+    # An engine's module, when it is chosen.
+    from pipeline.engines import options_model, unknown_option
+
+    settings = config.model
+    above: problems.Place = ("model", "options")
+    found: list[Problem] = []
+    model = options_model(settings.engine)
+    if settings.path is None and not _needs_no_file(settings):
+        text = f"missing, but engine {settings.engine} needs a model file"
+        found.append(Problem(("model", "path"), text))
+    _take_texts(model, settings.options, document, above)
+    try:
+        _strictly(model, settings.options)
+    except ValidationError as error:
+        unknown = unknown_option(settings.engine)
+        found += problems.from_validation(
+            error, model, settings.options, document.written, above, unknown
+        )
+    if settings.engine == "simulated" and not found:
+        found += _check_memory(config)
+    return found
+
+
+def _check_memory(config: Config) -> list[Problem]:
+    """The simulated engine's tensors are known, and so is whether its memory holds the slots."""
+    from pipeline.engines.simulated import MEMORY, slot_bytes
+
+    depth = config.model.context_count() if config.ring.depth == "auto" else config.ring.depth
+    needed = depth * slot_bytes(config.model)
+    if needed <= MEMORY:
+        return []
+    text = f"{depth} slots need {needed} bytes of driver memory, more than {MEMORY}"
+    return [Problem(("ring", "depth"), text)]
+
+
+def _needs_no_file(settings: ModelSettings) -> bool:
+    from_cache = settings.engine == "nnrt" and "cache_dir" in settings.options
+    return settings.engine == "simulated" or from_cache
+
+
+def _with_option_paths(config: Config, base: Path) -> tuple[Config, list[Problem]]:
+    """Options that the engine declares as a path start at ``base``, too."""
+    from pipeline.engines import options_model
+
+    fields = options_model(config.model.engine).model_fields
+    options = dict(config.model.options)
+    found: list[Problem] = []
+    for name, value in options.items():
+        declared = fields[name].annotation
+        if isinstance(value, str) and Path in (declared, *get_args(declared)):
+            try:
+                options[name] = paths.resolve(value, base)
+            except ConfigError as error:
+                found.append(Problem(("model", "options", name), str(error)))
+    model = config.model.model_copy(update={"options": options})
+    return config.model_copy(update={"model": model}), found
+
+
+def _make_absolute(data: dict[str, Any], base: Path) -> list[Problem]:
+    """Resolve every path of ``data`` in place, and look whether what is read is there."""
+    found: list[Problem] = []
+    if isinstance(data.get("cameras"), dict):
+        data["cameras"] = dict(data["cameras"])
+    for place, holder, is_source in _read_files(data):
+        text = holder[place[-2]][place[-1]]
+        if not (isinstance(text, str) and text) or (is_source and not _is_path(text)):
+            continue
+        try:
+            path = paths.resolve(text, base)
+            holder[place[-2]] = {**holder[place[-2]], place[-1]: path}
+            _look_at(path, is_source, text)
+        except ConfigError as error:
+            missing = is_source and isinstance(error, paths.MissingFileError)
+            found.append(Problem(place, str(error), missing))
+    model = data.get("model")
+    library = model.get("library") if isinstance(model, dict) else None
+    # A name without a folder is searched for by the system's loader.
+    if isinstance(library, str) and "/" in library:
+        try:
+            data["model"] = {**data["model"], "library": paths.resolve(library, base)}
+        except ConfigError as error:
+            found.append(Problem(("model", "library"), str(error)))
+    return found + _place_sinks(data, base)
+
+
+def _read_files(data: dict[str, Any]) -> list[tuple[tuple[str, ...], dict[str, Any], bool]]:
+    """Place, the mapping that holds its section, and whether it is a source, of each path read."""
+    cameras = data.get("cameras")
+    named = cameras if isinstance(cameras, dict) else {}
+    places: list[tuple[tuple[str, ...], dict[str, Any], bool]] = [
+        (("model", "path"), data, False),
+        (("source", "uri"), data, True),
+        *((("cameras", str(name), "uri"), named, True) for name in named),
+    ]
+    return [
+        (place, holder, is_source)
+        for place, holder, is_source in places
+        if isinstance(holder.get(place[-2]), dict) and place[-1] in holder[place[-2]]
+    ]
+
+
+def _is_path(uri: str) -> bool:
+    """Whether a source is in the file system, and no device, which is looked at when opened."""
+    if uri.startswith((paths.PACKAGE_SCHEME, "file://")):
+        return True
+    return not (
+        paths.is_url(uri)
+        or uri.startswith(("synthetic:", "gstreamer:", "pipe:", "/dev/"))
+        or uri == "-"
+    )
+
+
+# A URI whose scheme is missing or misspelt is no file, and may hold a password.
+_LIKE_A_URI = re.compile(r"[@?=&]|//|^\w+:")
+
+
+def _look_at(path: str, is_source: bool, text: str) -> None:
+    if not os.path.exists(path):
+        if is_source and _LIKE_A_URI.search(text) and not paths.is_url(text):
+            raise paths.MissingFileError("no such file; a URI begins with a scheme, as rtsp://")
+        raise paths.MissingFileError(f"no such file: {path}")
+    if not is_source and os.path.isdir(path):
+        raise ConfigError(f"is a folder, not a model file: {path}")
+    if not os.access(path, os.R_OK):
+        raise paths.MissingFileError(f"cannot be read, permission denied: {path}")
+
+
+def _place_sinks(data: dict[str, Any], base: Path) -> list[Problem]:
+    sinks = data.get("sinks")
+    if not isinstance(sinks, list):
+        return []
+    found = []
+    sinks = data["sinks"] = list(sinks)
+    for i, sink in enumerate(sinks):
+        text = sink.get("path") if isinstance(sink, dict) else None
+        if not (isinstance(text, str) and text) or text == STANDARD_OUTPUT:
+            continue
+        place = ("sinks", i, "path")
+        try:
+            path = paths.resolve(text, base)
+        except ConfigError as error:
+            found.append(Problem(place, str(error)))
+            continue
+        sinks[i] = {**sink, "path": path}
+    return found

@@ -1,0 +1,101 @@
+"""Engines by name, and the executor that runs a model on one of them."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+
+from pipeline.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from pipeline import _native
+    from pipeline.engines.autotune_values import Trials
+    from pipeline.engines.image import ImageInput
+    from pipeline.engines.settings import ModelSettings
+
+__all__ = [
+    "ENGINES",
+    "EngineModule",
+    "engine_module",
+    "options_model",
+    "unknown_option",
+    "validated",
+    "validated_options",
+]
+
+_Model = TypeVar("_Model", bound="BaseModel")
+
+# A new engine is one native file, one module here and one line in this table.
+ENGINES = {
+    "mindspore_lite": "pipeline.engines.mindspore_lite",
+    "nnrt": "pipeline.engines.nnrt",
+    "openvino": "pipeline.engines.openvino",
+    "rknn": "pipeline.engines.rknn",
+    "simulated": "pipeline.engines.simulated",
+}
+
+
+class EngineModule(Protocol):
+    """What the Python module of an engine offers."""
+
+    OPTIONS: type[BaseModel]
+    SWAPS_COLORS: bool
+    """Whether the engine swaps colours at no cost; otherwise preprocessing does."""
+
+    @staticmethod
+    def open_engine(settings: ModelSettings, image: ImageInput | None) -> _native.Engine:
+        """Load the model on the device. Blocks. EngineError, naming what is wrong."""
+
+    @staticmethod
+    def trials(settings: ModelSettings, cores: int) -> Trials:
+        """What is worth trying where ``settings`` leaves something to be measured."""
+
+    @staticmethod
+    def list_devices(library: str | None) -> tuple[str, list[tuple[str, str]]]:
+        """Version, and (id, full name) of each device. EngineNotInstalledError."""
+
+
+def engine_module(engine: str) -> EngineModule:
+    """The module of an engine. ConfigError when there is none of that name."""
+    if engine not in ENGINES:
+        raise ConfigError(f"engine: {engine!r} is not one of {', '.join(sorted(ENGINES))}")
+    return cast(EngineModule, import_module(ENGINES[engine]))
+
+
+def options_model(engine: str) -> type[BaseModel]:
+    """The settings class of an engine's ``model.options``."""
+    return engine_module(engine).OPTIONS
+
+
+def validated_options(engine: str, options: dict[str, Any]) -> Any:
+    """Options as the engine's own settings. ConfigError naming the option."""
+    return validated(options_model(engine), options, ("options",), unknown_option(engine))
+
+
+def unknown_option(engine: str) -> str:
+    """What is said of an option that the engine does not have."""
+    return f"engine {engine} has no such option"
+
+
+def validated(
+    model: type[_Model],
+    data: dict[str, Any],
+    above: tuple[str, ...] = (),
+    unknown: str = "unknown key",
+) -> _Model:
+    """``data`` as ``model``. ConfigError naming each wrong value, behind ``above``.
+
+    ``unknown`` is what it says of a key that there is not.
+    """
+    from pydantic import ValidationError
+
+    from pipeline.problems import from_validation, raise_all
+
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        wrong = from_validation(error, model, data, {}, above, unknown)
+    # Outside, so that it does not come with what pydantic said.
+    return raise_all("", wrong, {})

@@ -1,0 +1,1 @@
+"""The stages that a frame passes, and what moves it between them."""

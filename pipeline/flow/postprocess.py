@@ -1,0 +1,206 @@
+"""From finished runs to results, in capture order, and to everybody who wants them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy.typing as npt
+
+from pipeline.clock import Clock, MonotonicClock
+from pipeline.contracts import Postprocess
+from pipeline.errors import (
+    ClosedError,
+    EngineError,
+    PipelineError,
+    RunError,
+    SourceError,
+    unexpected,
+)
+from pipeline.flow.channel import Channel, ChannelClosed
+from pipeline.flow.engine_supervisor import EngineRoom
+from pipeline.flow.outlet import Outlet
+from pipeline.flow.run_timeout import HungError, RunWatch
+from pipeline.flow.slot_filler import InFlight, Placed
+from pipeline.flow.stage import Stage
+from pipeline.memory.frame import Frame
+from pipeline.memory.results import Detections, Lease, RawOutput, Result, Stamps
+from pipeline.memory.ring import RunReport
+
+__all__ = ["Finish"]
+
+
+class Finish(Stage):
+    """Awaits each run in the order of submission, decodes it and hands the results on."""
+
+    def __init__(
+        self,
+        postprocess: Postprocess,
+        engine: EngineRoom,
+        in_flight: Channel[InFlight],
+        outlets: list[Outlet],
+        clock: Clock,
+    ) -> None:
+        super().__init__("postprocess")
+        self._postprocess = postprocess
+        self._engine = engine
+        self._in_flight = in_flight
+        self._outlets = outlets
+        self._clock = clock
+        self._monotonic = type(clock) is MonotonicClock
+
+    async def run(self) -> None:
+        """Make results until no run is left."""
+        watch = RunWatch(self._clock, self._engine.settings.run_timeout_s)
+        try:
+            while True:
+                item = await self._in_flight.get()
+                report = await self._await_run(item, watch)
+                if report is not None:
+                    if not self._monotonic:
+                        report = self._on_the_clock(item, report)
+                    await self._finish(item, report)
+                    self._engine.succeeded()
+        except ChannelClosed:
+            self._engine.check()
+        finally:
+            watch.stop()
+            for outlet in self._outlets:
+                outlet.channel.close()
+
+    async def _await_run(self, item: InFlight, watch: RunWatch) -> RunReport | None:
+        """The report of a run; None when it failed or hung, which costs its frames only."""
+        try:
+            watch.begin(item)
+            return await item.run.future
+        except SourceError:  # its camera has been told
+            item.drop("failed")
+            return None
+        except (EngineError, ClosedError) as failure:
+            error = failure if isinstance(failure, EngineError) else RunError(str(failure))
+        except BaseException:
+            item.drop("cancelled")
+            raise
+        finally:
+            watch.end()
+        hung = isinstance(error, HungError)
+        item.drop("hung" if hung else "failed")
+        await self._engine.failed(item.ring, error, hung=hung)
+        return None
+
+    def _on_the_clock(self, item: InFlight, report: RunReport) -> RunReport:
+        """The run by this pipeline's own clock; the engine knows the machine's only."""
+        now = self._clock.now()
+        return report._replace(started_ns=item.submitted_ns, finished_ns=now, drawing_ns=0)
+
+    async def _finish(self, item: InFlight, report: RunReport) -> None:
+        """Decode the frames of one slot and deliver them; the last one gives it back."""
+        keeps = self._postprocess.keeps_outputs
+        release = item.slot.release
+        if keeps and len(item.placed) > 1:
+            release = Lease(release, len(item.placed)).release
+        made = 0
+        try:
+            for placed in item.placed:
+                if placed.failure is not None:
+                    made += 1
+                    placed.drop("failed")
+                    if keeps or made == len(item.placed):
+                        release()
+                    continue
+                started = self._clock.now()
+                detections = await self._decode(item, made)
+                stamps = _stamps(item, placed, report, started, self._clock.now())
+                made += 1
+                if not keeps and made == len(item.placed):
+                    release()
+                result = self._result(item, made - 1, stamps, detections, release)
+                await self._deliver(result, placed.frame)
+        except BaseException:
+            for placed in item.placed[made:]:
+                placed.drop("cancelled")
+                if keeps:
+                    release()
+            if not keeps and made < len(item.placed):
+                release()
+            raise
+
+    async def _decode(self, item: InFlight, index: int) -> Detections:
+        mapping = item.placed[index].mapping
+        assert mapping is not None, "it was not written"
+        outputs = _outputs(item, index)
+        if not self._postprocess.quick:
+            return await self._do(self._postprocess.process, outputs, mapping)
+        try:
+            return self._postprocess.process(outputs, mapping)
+        except PipelineError:
+            raise
+        except (Exception, GeneratorExit) as error:
+            raise unexpected(self.kind, self.name, error) from error
+
+    def _result(
+        self,
+        item: InFlight,
+        index: int,
+        stamps: Stamps,
+        detections: Detections,
+        release: Callable[[], None],
+    ) -> Result:
+        placed, keeps = item.placed[index], self._postprocess.keeps_outputs
+        frame, mapping, names = placed.frame, placed.mapping, self._engine.outputs
+        assert mapping is not None, "it was not written"
+
+        def give_back() -> None:
+            frame.release()
+            if keeps:
+                release()
+
+        def outputs() -> Sequence[RawOutput]:
+            return list(map(RawOutput, names, _outputs(item, index)))
+
+        placed.feed.recorder.finished(stamps)
+        return Result(
+            frame.camera,
+            frame.sequence,
+            stamps,
+            detections,
+            mapping,
+            frame.view,
+            outputs if keeps else tuple,
+            Lease(give_back),
+        )
+
+    async def _deliver(self, result: Result, frame: Frame) -> None:
+        given = 0
+        try:
+            for outlet in self._outlets:
+                given += 1
+                await outlet.give(result, frame)
+        except BaseException:
+            for outlet in self._outlets[given:]:
+                outlet.lost()
+            raise
+        finally:
+            result.release()
+
+
+def _outputs(item: InFlight, index: int) -> Sequence[npt.NDArray[Any]]:
+    """The outputs of one frame of a batch; each is made when it is looked at."""
+    if item.batch == 1:
+        return item.slot.outputs
+    return [array[index : index + 1] for array in item.slot.outputs]
+
+
+def _stamps(item: InFlight, placed: Placed, report: RunReport, started: int, ended: int) -> Stamps:
+    frame = placed.frame
+    return Stamps(
+        frame.captured_ns,
+        frame.grabbed_ns,
+        frame.retrieved_ns,
+        placed.started_ns,
+        item.submitted_ns + report.drawing_ns,
+        report.started_ns,
+        report.finished_ns,
+        started,
+        ended,
+    )

@@ -1,0 +1,191 @@
+"""A slot on its way to the engine, and the thread that writes its frames and starts its run."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy.typing as npt
+
+from pipeline.clock import Clock
+from pipeline.contracts import FrameMapping, Preprocess
+from pipeline.errors import SourceError
+from pipeline.flow.engine_supervisor import EngineRoom
+from pipeline.flow.source_faults import Faults
+from pipeline.flow.stats import CameraRecorder
+from pipeline.memory.frame import Frame, FrameFormat
+from pipeline.memory.ring import PlannedRun, Ring, Slot
+
+__all__ = ["Feed", "InFlight", "Placed", "Placer"]
+
+
+@dataclass
+class Feed:
+    """One camera as the engine sees it: its preprocessing, its limit of age and its counters.
+
+    ``fail`` is called on the loop with the number of a frame that preprocessing failed for.
+    """
+
+    name: str
+    preprocess: Preprocess
+    recorder: CameraRecorder
+    max_age_ns: int | None = None
+    fail: Callable[[SourceError, int], None] = lambda error, sequence: None
+    format: FrameFormat | None = None  # of the frames that preprocess is fitted to
+    faults: Faults = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.faults = Faults(self.name)
+
+
+@dataclass(slots=True, eq=False)
+class Placed:
+    """A frame in a slot. How it lies there and since when is known once it was written.
+
+    ``failure``: why it could not be written.
+    """
+
+    frame: Frame
+    feed: Feed
+    mapping: FrameMapping | None = None
+    started_ns: int = 0
+    failure: SourceError | None = None
+
+    def drop(self, cause: str) -> None:
+        """It becomes no result."""
+        self.feed.recorder.dropped[cause] += 1
+        self.frame.release()
+
+
+@dataclass(slots=True, eq=False)
+class InFlight:
+    """A slot that is being filled or with the engine, and the frames in it: one, or a batch.
+
+    ``submitted_ns`` is 0 until its run was started. ``lost``: its frames become no results, and
+    what is still to be done for it is left out.
+    """
+
+    batch: int
+    ring: Ring
+    slot: Slot
+    run: PlannedRun
+    placed: list[Placed] = field(default_factory=list)
+    submitted_ns: int = 0
+    lost: bool = False
+
+    def drop(self, cause: str) -> None:
+        """Its frames become no results."""
+        self.lost = True
+        self.run.future.cancel()
+        self.slot.release()
+        for placed in self.placed:
+            placed.drop(cause)
+
+
+class Placer:
+    """What dispatch does on its own thread, in the order in which the slots were acquired."""
+
+    def __init__(self, engine: EngineRoom, clock: Clock) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._padding: dict[int, Feed] = {}  # whose padding is at each place of the ring's slots
+        self._padded_ring: Ring | None = None
+        self._claiming = threading.Lock()
+        self._loop = asyncio.get_running_loop()
+
+    def work(self, item: InFlight, index: int | None, last: bool) -> None:
+        """Write frame ``index`` of the slot, if one is given, and start the run after the last.
+
+        The caller holds the frame once more, which ends here.
+        """
+        placed = None if index is None else item.placed[index]
+        try:
+            if item.lost:
+                return
+            if placed is not None and index is not None:
+                try:
+                    self._place(item, placed, index)
+                except SourceError as error:
+                    self._failed(placed, error)
+                    fail, sequence = placed.feed.fail, placed.frame.sequence
+                    self._loop.call_soon_threadsafe(fail, error, sequence)
+            if last:
+                if (failure := _failure_of_all(item)) is not None:
+                    raise failure
+                item.submitted_ns = self._clock.now()
+                item.run.start()
+        except BaseException:
+            item.lost = True
+            raise
+        finally:
+            if placed is not None:
+                placed.frame.release()
+
+    def draw(self, item: InFlight) -> bool:
+        """Start the run of the slot's one frame, which the run's own thread draws. On the loop.
+
+        False, and nothing was done, where preprocessing needs its thread.
+        """
+        placed = item.placed[0]
+        feed, frame = placed.feed, placed.frame
+        if frame.format is not feed.format:
+            return False  # fitting preprocess to it may take long
+        try:
+            self._claim(item.ring, item.slot.index, feed)
+            drawing = feed.faults.call("preprocess", feed.preprocess.drawing, item.slot.index)
+        except SourceError as error:
+            self._failed(placed, error)
+            feed.fail(error, frame.sequence)
+            item.run.fail(error)
+            return True
+        if drawing is None:
+            return False
+        placed.mapping = feed.preprocess.mapping
+        placed.started_ns = item.submitted_ns = self._clock.now()
+        item.run.draw(drawing, frame.pixels)
+        return True
+
+    @staticmethod
+    def _failed(placed: Placed, error: SourceError) -> None:
+        placed.failure = error
+        placed.feed.format = None  # preprocess must be fitted again
+
+    def _place(self, item: InFlight, placed: Placed, index: int) -> None:
+        frame, feed = placed.frame, placed.feed
+        place = item.slot.index * item.batch + index
+        placed.started_ns = self._clock.now()
+        if frame.format is not feed.format:
+            feed.faults.call("preprocess", feed.preprocess.open, frame.format, self._engine.input)
+            feed.format = frame.format
+        self._claim(item.ring, place, feed)
+        process = feed.preprocess.process
+        feed.faults.call("preprocess", process, frame.pixels, _target(item, index), place)
+        placed.mapping = feed.preprocess.mapping
+
+    def _claim(self, ring: Ring, place: int, feed: Feed) -> None:
+        """Another camera's frame, or another ring's memory, was here: padding must be redone."""
+        with self._claiming:
+            if ring is not self._padded_ring:
+                self._padded_ring = ring
+                self._padding.clear()
+            if self._padding.get(place) is not feed:
+                feed.faults.call("preprocess", feed.preprocess.forget, place)
+                self._padding[place] = feed
+
+
+def _target(item: InFlight, index: int) -> npt.NDArray[Any]:
+    whole = item.slot.inputs[0]
+    return whole if item.batch == 1 else whole[index : index + 1]
+
+
+def _failure_of_all(item: InFlight) -> SourceError | None:
+    """The reason if no frame of the slot could be written."""
+    failure = None
+    for placed in item.placed:
+        if placed.failure is None:
+            return None
+        failure = placed.failure
+    return failure

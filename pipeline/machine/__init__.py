@@ -1,0 +1,1 @@
+"""The parts of a pipeline wired, opened, run and closed."""

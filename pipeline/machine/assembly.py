@@ -1,0 +1,428 @@
+"""The parts of a running pipeline: made from the configuration, opened and closed in order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+from collections.abc import AsyncIterable, Callable, Iterator
+from itertools import zip_longest
+from typing import Any
+
+from pipeline.clock import Clock
+from pipeline.config.settings import Config
+from pipeline.contracts import Postprocess, Preprocess, Reader, StreamInfo
+from pipeline.engines import engine_module
+from pipeline.engines.executor import Executor
+from pipeline.engines.image import ImageInput
+from pipeline.errors import (
+    AllocationError,
+    ClosedError,
+    DeviceError,
+    EngineNotInstalledError,
+    ModelError,
+    PipelineError,
+    RunError,
+    SinkError,
+    SourceError,
+)
+from pipeline.flow.backoff import Backoff
+from pipeline.flow.capture import Capture, CaptureSettings
+from pipeline.flow.channel import Channel
+from pipeline.flow.engine_supervisor import EngineRoom, EngineSettings
+from pipeline.flow.events import Event, EventHub, EventLog, State
+from pipeline.flow.fair_share import Selector
+from pipeline.flow.outlet import Outlet
+from pipeline.flow.postprocess import Finish
+from pipeline.flow.sink import Deliver
+from pipeline.flow.slot_filler import Feed, InFlight
+from pipeline.flow.stage import Stage
+from pipeline.flow.stats import CameraRecorder, Kind, Recorder
+from pipeline.flow.submit import Dispatch
+from pipeline.machine import wiring
+from pipeline.memory.frame import Frame, FrameFormat
+from pipeline.memory.results import Result
+from pipeline.memory.ring import Ring
+from pipeline.postprocess import make_postprocess
+from pipeline.preprocess.preprocessor import Preprocessor
+from pipeline.sinks import make_sink
+from pipeline.sources import SourceSettings, make_reader
+from pipeline.worker import call_in_thread
+
+__all__ = ["Assembly", "image_input", "located", "ring_that_fits"]
+
+_log = logging.getLogger(__name__)
+
+_NEWS_SECONDS = 10.0
+# What of the time for closing is the engine's, even if all other parts are stuck.
+_ENGINE_SECONDS = 0.9
+
+
+class Assembly:
+    """Everything that is opened for one run. ``stages`` are those to be run as tasks."""
+
+    def __init__(
+        self,
+        config: Config,
+        graph: wiring.Graph,
+        clock: Clock,
+        recorder: Recorder,
+        max_frames: int | None = None,
+        ready: Executor | None = None,
+    ) -> None:
+        self.config = config
+        self._ready = ready  # the engine's first executor, where it is open already
+        self.graph = graph
+        self.clock = clock
+        self.recorder = recorder
+        self.max_frames = max_frames
+        self.events = EventHub()
+        self.program_policy = graph.program_policy
+        self.zero_copy: dict[str, str] = {}
+        self.notes: dict[str, str] = {}
+        self.outlets: list[Outlet] = []
+        self.captures: dict[str, Capture] = {}
+        self.sinks: list[Deliver] = []
+        self._channels: dict[str, Channel[Frame]] = {}
+        self._feeds: dict[str, Feed] = {}
+        self._selector: Selector[Frame] = Selector()
+        self._in_flight: Channel[InFlight] = Channel(
+            graph.depth, "block", lambda item, cause: item.drop(cause)
+        )
+        self._postprocess = make_postprocess(config.postprocess)
+        model = config.model
+        settings = EngineSettings(
+            model.run_timeout_s, model.max_failures, Backoff(attempts=model.reopen_attempts)
+        )
+        self.engine = EngineRoom(self._open_engine, settings, self._saying("engine", "engine"))
+        self.dispatch = Dispatch(
+            self._feeds,
+            self._selector,
+            self.engine,
+            self._in_flight,
+            clock,
+            model.batch_wait_ms / 1e3,
+        )
+        self.finish = Finish(self._postprocess, self.engine, self._in_flight, self.outlets, clock)
+        self._make_sinks()
+
+    def add_camera(
+        self,
+        camera: wiring.CameraWiring,
+        source: SourceSettings,
+        arrays: AsyncIterable[Any] | Reader | None = None,
+    ) -> Capture:
+        """Make the parts of one camera; its frames are taken once its capture runs.
+
+        ``arrays`` are its frames, or read them, in place of what the settings name.
+        """
+        name, recorder = camera.name, self.recorder.camera(camera.name)
+        if self.graph.needs_images:
+            source = source.model_copy(update={"pixels": "bgr"})
+        drop = functools.partial(_drop_frame, recorder)
+        channel: Channel[Frame] = Channel(camera.queue, camera.overflow, drop)
+        limits = (self.max_frames, source.frames if arrays is None else None)
+        reconnect = source.reconnect
+        settings = CaptureSettings(
+            name,
+            camera.paced,
+            camera.buffers,
+            camera.live,
+            camera.wait_at_start,
+            source.open_timeout_s,
+            source.read_timeout_s,
+            source.stale_after_s if camera.live else 0.0,
+            source.max_fps,
+            min((limit for limit in limits if limit is not None), default=None),
+            source.max_pixels,
+            Backoff(reconnect.initial_s, reconnect.max_s, reconnect.jitter, reconnect.attempts),
+        )
+        loop = asyncio.get_running_loop()
+        make: Callable[..., Any] = functools.partial(
+            make_reader,
+            source if arrays is None else arrays,
+            self.clock,
+            loop,
+            live=camera.paced,
+        )
+        found_end = functools.partial(self._lose_nothing, channel, source)
+        say = self._saying("camera", name)
+        capture = Capture(make, channel, settings, self.clock, recorder, say, found_end)
+        age = None if source.max_age_ms is None else round(source.max_age_ms * 1e6)
+        own = self.config.preprocess_of(source)
+        swap = own.color != image_input(self.config).color
+        preprocess = Preprocessor(own, swap_colors=swap)
+        self.dispatch.newest |= camera.overflow != "block"
+        self._feeds[name] = Feed(name, preprocess, recorder, age, capture.fail)
+        self._selector.add(name, channel, source.weight)
+        self._channels[name] = channel
+        self.captures[name] = capture
+        return capture
+
+    @property
+    def postprocess(self) -> Postprocess:
+        """What decodes the outputs."""
+        return self._postprocess
+
+    def preprocess(self, camera: str) -> Preprocess:
+        """What places the frames of a camera in the model's input."""
+        return self._feeds[camera].preprocess
+
+    def forget_camera(self, name: str, capture: Capture) -> None:
+        """Drop what waits of a camera that was removed, and all that is known of it, once."""
+        if self.captures.get(name) is not capture:
+            return
+        self._selector.remove(name)
+        self._channels.pop(name).clear()
+        self.captures.pop(name)
+        self._feeds.pop(name)
+        self.recorder.forget(name)
+
+    def end_of_cameras(self) -> None:
+        """No camera will be added any more: end with the last one."""
+        self._selector.close()
+
+    async def open(self) -> None:
+        """Open sources, engine and, last, the sinks. Raises what the first that fails raises."""
+        formats = {}
+        for name, capture in self.captures.items():
+            with located(self._uri_of(name)):
+                formats[name] = await capture.open()
+        with located("model"):
+            executor = await self.engine.open()
+        with located("model.path"):
+            for name, found in formats.items():
+                if found is not None:
+                    self._fit(self._feeds[name], found, executor)
+        for stage in (self.dispatch, self.finish):
+            await stage.open()
+        # Last, as this makes files, which a run that cannot start does not need.
+        only = len(formats) == 1
+        for index, sink in enumerate(self.sinks):
+            name = next(iter(formats)) if only else ""
+            sink.describe(StreamInfo(name, formats[name] if only else None))
+            with located(f"sinks.{index}"):
+                await sink.open()
+        self.zero_copy = await call_in_thread("zero-copy", executor.routes)
+        self.notes = executor.notes()
+
+    def _uri_of(self, name: str) -> str:
+        return "source.uri" if self.config.source else f"cameras.{name}.uri"
+
+    def _fit(self, feed: Feed, found: FrameFormat, executor: Executor) -> None:
+        try:
+            feed.faults.call("preprocess", feed.preprocess.open, found, executor.inputs[0])
+        except SourceError as error:
+            raise SourceError(f"{self._uri_of(feed.name)}: {error}") from error
+
+    async def close(self, timeout: float) -> tuple[list[str], list[BaseException]]:
+        """Close in order: sources, stages, sinks, ring, driver memory, executor.
+
+        The names of those that were stuck and left behind, and what closing raised. May be
+        cancelled and begun again.
+        """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + timeout
+        for channel in self._channels.values():
+            channel.clear()
+        self._in_flight.clear()
+        stages: list[Capture | Stage] = [
+            *self.captures.values(),
+            self.dispatch,
+            self.finish,
+            *self.sinks,
+        ]
+        closed = await asyncio.gather(
+            *(stage.close(timeout - _ENGINE_SECONDS) for stage in stages), return_exceptions=True
+        )
+        for outlet in self.outlets:
+            outlet.channel.clear()
+        abandoned = [stage.name for stage, end in zip(stages, closed, strict=True) if end is False]
+        errors: list[BaseException] = [*self._unwritten()]
+        errors += [end for end in closed if isinstance(end, BaseException)]
+        left = until - loop.time()
+        if self._ready is not None:
+            await self._ready.close(left)
+        abandoned += await self.engine.close(max(0.1, until - loop.time()))
+        for capture in self.captures.values():
+            if capture.pool is not None:
+                capture.pool.close()
+        self.events.close()
+        return abandoned, errors
+
+    def _unwritten(self) -> Iterator[SinkError]:
+        """An error for each sink that still fails at the end."""
+        for wired, sink in zip(self.graph.sinks, self.sinks, strict=True):
+            if sink.failing is not None:
+                lost = self.recorder.undelivered[wired.name]
+                yield SinkError(f"{sink.failing}; {lost} results were not written")
+
+    def drop_result(self, receiver: str, result: Result, cause: str) -> None:
+        """Count a result that a receiver could not take."""
+        if cause == "cancelled":
+            self.recorder.lost(receiver)
+        else:
+            self._lost(receiver)
+        result.release()
+
+    def _lost(self, receiver: str) -> None:
+        """Count a result that a receiver did not get, and say so if that is news."""
+        known = receiver == "program" or self.recorder.state("sink", receiver) == "failed"
+        news = not self.recorder.lost_within(receiver, _NEWS_SECONDS)
+        self.recorder.lost(receiver)
+        if news and not known:
+            extra = {"source": receiver}
+            _log.warning("%s: too slow, results are left out", receiver, extra=extra)
+
+    def _make_sinks(self) -> None:
+        for settings, sink in zip(self.config.sinks, self.graph.sinks, strict=True):
+            channel: Channel[Result] = Channel(
+                sink.queue, sink.policy, functools.partial(self.drop_result, sink.name)
+            )
+            self.sinks.append(
+                Deliver(
+                    f"sink-{sink.name}",
+                    make_sink(settings),
+                    channel,
+                    functools.partial(self.recorder.lost, sink.name),
+                    on_error=settings.on_error,
+                    say=self._saying("sink", sink.name),
+                )
+            )
+            # What waits, what is being written, and what is on its way.
+            spares = sink.queue + 2 if sink.policy == "drop_newest" else 0
+            outlet = Outlet(
+                channel,
+                needs_image=sink.needs_image,
+                lost=functools.partial(self._lost, sink.name),
+                spares=spares,
+            )
+            self.outlets.append(outlet)
+
+    async def _open_engine(self) -> tuple[Executor, Ring]:
+        ready, self._ready = self._ready, None
+        executor = ready
+        if executor is None:
+            executor = await Executor.from_settings(self.config.model, image_input(self.config))
+        try:
+            if self.engine.closing:
+                raise ClosedError("pipeline: closed")  # nobody waited for it so long
+            _check_inputs(executor)
+            with located("postprocess.kind"):
+                self._postprocess.open(*_single(executor))
+            with located("ring.depth"):
+                ring = await ring_that_fits(executor, self.graph.depth, self.graph.least_depth)
+            if ready is not None:
+                executor.trim()  # what it was measured with
+        except BaseException:
+            await executor.close(0.5)
+            raise
+        return executor, ring
+
+    def _saying(self, kind: Kind, source: str) -> Callable[[State, str], None]:
+        log = EventLog()
+
+        def say(state: State, reason: str) -> None:
+            event = Event(source, state, reason, self.clock.now(), kind)
+            self.recorder.event(kind, source, state)
+            self.events.send(event)
+            log.record(event)
+
+        return say
+
+    def _lose_nothing(self, channel: Channel[Frame], source: SourceSettings) -> None:
+        """A URL turned out to be a file: it and, if all are, the receivers wait for one another."""
+        if source.overflow is not None or source.realtime:
+            return
+        channel.policy = "block"
+        if any(other.lossy for other in self._channels.values()):
+            return
+        self.dispatch.newest = False
+        self.program_policy = "block"
+        # The sinks' come first and in their order, then the program's own.
+        policies = [settings.policy for settings in self.config.sinks]
+        for outlet, policy in zip_longest(self.outlets, policies):
+            if policy is None:
+                outlet.channel.policy = "block"
+
+
+def _drop_frame(recorder: CameraRecorder, frame: Frame, cause: str) -> None:
+    recorder.dropped[cause] += 1
+    frame.release()
+
+
+def image_input(config: Config) -> ImageInput:
+    """What the engine converts; one that cannot swap colours gets them swapped."""
+    preprocess = config.preprocess
+    color = preprocess.color if engine_module(config.model.engine).SWAPS_COLORS else "bgr"
+    return ImageInput(color, preprocess.mean, preprocess.scale)
+
+
+async def ring_that_fits(
+    executor: Executor, depth: int, least: int, level: int = logging.WARNING
+) -> Ring:
+    """A ring of ``depth`` slots, or of ``least``, which is logged, where memory has an end."""
+    try:
+        return await executor.ring(depth)
+    except AllocationError as error:
+        if least >= depth:
+            raise
+        _log.log(level, "ring.depth: %d in place of %d: %s", least, depth, error)
+    return await executor.ring(least)
+
+
+def _check_inputs(executor: Executor) -> None:
+    if len(executor.inputs) != 1:
+        names = ", ".join(repr(spec.name) for spec in executor.inputs)
+        raise ModelError(
+            f"model.path: the model has {len(executor.inputs)} inputs ({names}), but a pipeline "
+            "feeds one picture; use Executor for such a model"
+        )
+
+
+def _single(executor: Executor) -> tuple[list[Any], list[Any]]:
+    """The tensors as one picture of a batch sees them."""
+    from pipeline import _native
+
+    batch = executor.inputs[0].shape[0] if executor.inputs[0].shape else 1
+    if batch == 1:
+        return list(executor.inputs), list(executor.outputs)
+    for spec in executor.outputs:
+        if not spec.shape or spec.shape[0] != batch:
+            raise ModelError(
+                f"model.path: output {spec.name!r} {list(spec.shape)} has no batch of {batch}, "
+                "as the input has"
+            )
+
+    def one(spec: _native.TensorSpec) -> _native.TensorSpec:
+        return _native.TensorSpec(spec.name, spec.dtype, (1, *spec.shape[1:]), spec.layout)
+
+    return [one(spec) for spec in executor.inputs], [one(spec) for spec in executor.outputs]
+
+
+# Where in the configuration the cause of an engine's error is to be looked for.
+_MODEL_PLACES: dict[type[PipelineError], str] = {
+    ModelError: "model.path",
+    DeviceError: "model.device",
+    EngineNotInstalledError: "model.engine",
+}
+
+
+@contextlib.contextmanager
+def located(place: str) -> Iterator[None]:
+    """Begin an error's message with its place in the configuration, unless it has one."""
+    try:
+        yield
+    except PipelineError as error:
+        if str(error).split(".", 1)[0] in Config.model_fields:
+            raise
+        if str(error).startswith("options."):
+            raise type(error)(f"model.{error}") from error
+        if place == "ring.depth" and isinstance(error, RunError | DeviceError):
+            place = "model"  # its first run, which the ring tries each slot with
+        if place == "model":
+            place = _MODEL_PLACES.get(type(error), place)
+        if "model.input_shape" in str(error):
+            place = "model.input_shape"
+        raise type(error)(f"{place}: {error}") from error

@@ -1,0 +1,470 @@
+"""The machine: runs the parts as tasks of one group and stops them in order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import warnings
+from collections.abc import AsyncIterable, Callable, Iterator
+from types import TracebackType
+from typing import Any, NamedTuple, TypeVar
+
+from pipeline.clock import Clock, MonotonicClock
+from pipeline.config.settings import Config
+from pipeline.contracts import Reader
+from pipeline.engines.autotune_choice import Choice
+from pipeline.engines.executor import Executor
+from pipeline.errors import ClosedError, ConfigError, PipelineError, unexpected
+from pipeline.flow.events import EventStream
+from pipeline.flow.loop_lag import LoopLag
+from pipeline.flow.outlet import Outlet
+from pipeline.flow.result_iterator import Receiver, ResultIterator
+from pipeline.flow.stage import Stage
+from pipeline.flow.stats import KEPT, Recorder, Stats
+from pipeline.machine import wiring
+from pipeline.machine.assembly import Assembly
+from pipeline.machine.autotune import tune
+from pipeline.machine.cameras import Cameras
+from pipeline.machine.closing import close_in_time, wait_through
+from pipeline.machine.first_error import Failure
+from pipeline.memory.ring import Ring
+from pipeline.sources import SourceSettings
+
+__all__ = ["Health", "Runner"]
+
+T = TypeVar("T", bound="Runner")
+
+
+class Health(NamedTuple):
+    """Whether all is well, and if not, what is not."""
+
+    ok: bool
+    problems: tuple[str, ...]
+
+
+_LATELY = 5.0  # seconds for which a sink that missed a result counts as too slow
+
+
+class Runner:
+    """A pipeline in one event loop: ``async with``, then ``async for`` or ``wait``.
+
+    Frames begin to flow with ``async for`` or ``wait``. One task owns all others; it opens the
+    parts, runs the stages as one group and closes everything in order, whatever happens.
+    ``abandoned`` names the threads that were stuck and had to be left behind. ``frames``, an
+    async iterable of arrays or a ``Reader``, replaces the one source.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        frames: AsyncIterable[Any] | Reader | None = None,
+        live: bool = False,
+        max_frames: int | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        if frames is not None and len(config.sources) > 1:
+            names = ", ".join(config.sources)
+            raise ConfigError(f"frames: they are those of one camera, but there are {names}")
+        whole = isinstance(max_frames, int) and not isinstance(max_frames, bool)
+        if max_frames is not None and (not whole or max_frames < 1):
+            raise ConfigError(f"max_frames: needs a whole number above 0, got {max_frames!r}")
+        self.config = config
+        self.abandoned: list[str] = []
+        self._frames = frames
+        self._max_frames = max_frames
+        self._clock: Clock = clock or MonotonicClock()
+        self._live = live if frames is not None else None
+        self._graph = wiring.build(config, live=self._live)
+        self.recorder = Recorder(self._clock.now)
+        self._parts: Assembly | None = None
+        self._choice: Choice | None = None
+        self._cameras: Cameras | None = None
+        self._failure = Failure()
+        self._stopping = False
+        self._cancelled = False
+        self._closed = False
+        self._entered = False
+        self._begun = False
+        self._torn = False  # its task was cancelled, but not by this pipeline's own methods
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._receiver = Receiver(
+            wiring.PROGRAM_QUEUE, self._graph.program_policy, self._lost, self._left
+        )
+        self._waiters = 0
+        self._only_sinks = False
+
+    def __del__(self) -> None:
+        task: asyncio.Task[None] | None = getattr(self, "_task", None)  # none in a failed __init__
+        if task is not None and not self._closed and (self._torn or not task.done()):
+            warnings.warn("unclosed pipeline", ResourceWarning, stacklevel=2, source=self)
+
+    # Opening and the life of the owning task.
+
+    async def open(self) -> None:
+        """Open sources, model and sinks. Raises what the first of them that fails raises.
+
+        After ``stop`` nothing is opened, and there are no results.
+        """
+        if self._task is not None:
+            raise ClosedError("pipeline: it was opened already; make another one")
+        self._loop = asyncio.get_running_loop()
+        self._opened: asyncio.Future[None] = self._loop.create_future()
+        self._go = asyncio.Event()
+        if not self.config.model.measured:
+            self._make_parts(self.config)
+        self._task = self._loop.create_task(self._live_and_die(), name="pipeline")
+        waiting: set[asyncio.Future[None]] = {self._opened, self._task}
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            self.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await wait_through(self._task)
+            raise
+        if self._task.done():
+            self._failure.raise_copy()
+
+    async def __aenter__(self: T) -> T:
+        await self.open()
+        self._entered = True
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._entered = False
+        try:
+            await self.close()
+        except asyncio.CancelledError:
+            if not isinstance(error, asyncio.CancelledError):
+                raise  # else it goes on with the one that came first
+        self._failure.raise_at_exit(error)
+
+    async def close(self) -> None:
+        """Cancel what still runs and wait until everything is closed, which takes at most 2 s.
+
+        It is waited for through every cancel; the first one is raised afterwards.
+        """
+        self._check_loop()
+        self._closed = True
+        self.cancel()
+        if self._task is not None:
+            await wait_through(self._task)
+
+    def _make_parts(self, config: Config, engine: Executor | None = None) -> Assembly:
+        """All parts, not yet open but for the engine, where that is open already."""
+        self._graph = wiring.build(config, live=self._live)
+        self._parts = parts = Assembly(
+            config, self._graph, self._clock, self.recorder, self._max_frames, engine
+        )
+        for camera in self._graph.cameras:
+            parts.add_camera(camera, config.sources[camera.name], self._frames)
+        self._cameras = Cameras(config, parts, self._failure.record, self.abandoned)
+        return parts
+
+    def _chosen(self, ring: Ring | None) -> Choice | None:
+        """What was chosen, with the depth that there was memory for."""
+        if self._choice is None or ring is None:
+            return self._choice
+        return self._choice._replace(depth=ring.depth)
+
+    async def _tune(self) -> Assembly:
+        tuned = await tune(self.config, self.abandoned)
+        self._choice = tuned.choice
+        return self._make_parts(tuned.config, tuned.executor)
+
+    async def _live_and_die(self) -> None:
+        self._begun = True
+        try:
+            # Where tasks are eager, this one has begun before `open` knows it.
+            await asyncio.sleep(0)
+            if not self._stopping:
+                await self._run_parts(self._parts or await self._tune())
+        except* asyncio.CancelledError:
+            self._torn = not self._cancelled
+        except* BaseException as errors:
+            self._failure.record(errors)
+        finally:
+            await self._close_parts()
+
+    async def _run_parts(self, parts: Assembly) -> None:
+        assert self._cameras is not None
+        lag = LoopLag(asyncio.get_running_loop(), self.recorder.loop_lag)
+        try:
+            await parts.open()
+            self._opened.set_result(None)
+            await self._go.wait()
+            lag.start()
+            async with asyncio.TaskGroup() as group:
+                for stage in (parts.dispatch, parts.finish, *parts.sinks):
+                    group.create_task(self._guard(stage), name=stage.name)
+                self._cameras.start(group)
+            await self._receiver.consumed()  # its last results still borrow slots and frames
+        finally:
+            lag.stop()
+            self._cameras.end()
+
+    async def _guard(self, stage: Stage) -> None:
+        try:
+            try:
+                await stage.run()
+            except asyncio.CancelledError as error:
+                task = asyncio.current_task()
+                if task is not None and task.cancelling():
+                    raise
+                raise unexpected(PipelineError, stage.name, error) from error
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            if self._cameras is not None:
+                self._cameras.end()
+            self._failure.record(error)  # the first is what the user sees, not the group's order
+            raise
+
+    async def _close_parts(self) -> None:
+        self._receiver.take_back()
+        self._receiver.release()
+        if self._parts is None:
+            return
+        self._failure.forget_locals()
+        abandoned, errors = await close_in_time(
+            self._parts.close, lambda: self._cancelled or self._failure.error is not None
+        )
+        self.abandoned += abandoned
+        for error in errors:
+            self._failure.record(error)
+
+    # What a program does with it.
+
+    async def wait(self) -> None:
+        """Let frames flow until the end; raises the first error, once everything is closed.
+
+        Results that no ``async for`` takes go to the sinks alone. Inside of one use ``stop``.
+        """
+        task = self._running()
+        await self._refuse_in_loop("wait")
+        with self._awaiting_end():
+            self._only_sinks = self._receiver.holder is None
+            self._go.set()
+            await asyncio.wait({task})
+        self._failure.raise_copy()
+
+    async def drain(self, deadline: float | None = None) -> None:
+        """Take no more frames and let what is in flight come through, at most ``deadline`` s.
+
+        The configuration's ``drain_seconds`` by default. Afterwards whatever is left is
+        dropped, as ``cancel`` does. Legal in every state. For another task than the one in
+        ``async for``, which must go on taking results; inside the loop use ``stop``.
+        """
+        self._check_loop()
+        if self._task is None or self._task.done():
+            self.stop()
+            return
+        await self._refuse_in_loop("drain")
+        limit = self.config.drain_seconds if deadline is None else deadline
+        self.stop()
+        # A camera that is stuck in a read must not use up the time of the frames in flight.
+        giving_up = self._cameras.give_up_after(min(1.0, limit / 2)) if self._cameras else []
+        try:
+            with self._awaiting_end():
+                done, _ = await asyncio.wait({self._task}, timeout=limit)
+        finally:
+            for each in giving_up:
+                each.cancel()
+        if not done:
+            self.cancel()
+            await wait_through(self._task)
+
+    def stop(self) -> None:
+        """Take no more frames; what is in flight still comes through. Returns at once.
+
+        Before ``open`` none is taken at all. Where no ``async for`` is under way, the results
+        that wait for one are lost, and the sinks get all; one that still waits for a reader
+        fails. From any thread.
+        """
+        if self._hand_over(self.stop):
+            return
+        self._stopping = True
+        if self._task is None:
+            return
+        if self._cameras is None or not self._opened.done():
+            self.cancel()
+            return
+        self._cameras.stop()
+        for sink in () if self._parts is None else self._parts.sinks:
+            sink.interrupt()
+        self._receiver.release_if_left()
+        self._go.set()
+
+    def cancel(self) -> None:
+        """Drop what is in flight and close; returns at once. In every state, from any thread."""
+        if self._hand_over(self.cancel):
+            return
+        self._stopping = True
+        if self._task is None or self._cancelled or self._task.done():
+            return
+        self._cancelled = True
+        if self._cameras is not None:
+            self._cameras.stop()
+        if self._begun:  # else it would not even close; it looks at `_stopping` first
+            self._task.cancel()
+
+    async def add_camera(self, name: str, source: SourceSettings) -> None:
+        """Take frames of another camera, too, while the pipeline runs.
+
+        Its file or device is opened now, unless it may come later (``at_start: wait``).
+        SourceError when it cannot be opened, ConfigError when the name is taken, ClosedError
+        when the pipeline ends.
+        """
+        await self._open_cameras().add(name, source)
+
+    async def remove_camera(self, name: str) -> None:
+        """Take no more frames of a camera; those that are with the engine still come through.
+
+        The pipeline goes on, even without a camera, until ``stop``.
+        """
+        await self._open_cameras().remove(name)
+
+    def events(self) -> EventStream:
+        """What happened to cameras, engine and sinks so far, and will; for ``async for``.
+
+        Each call gives a listener of its own, which gets every event.
+        """
+        self._running()
+        if self._parts is None:
+            raise ClosedError("pipeline: it was stopped before it was open")
+        return self._parts.events.stream()
+
+    def health(self) -> Health:
+        """Whether frames come from every camera and the engine turns them into results."""
+        ended = self._task is not None and self._task.done()
+        if self._parts is None or not self._opened.done():
+            return Health(False, ("ended" if ended else "not open yet",))
+        problems = ["ended"] if ended else []
+        problems += [] if self._failure.error is None else [str(self._failure.error)]
+        for name, camera in self.recorder.cameras.copy().items():
+            if camera.state in ("connecting", "stale", "lost"):
+                problems.append(f"camera {name}: {camera.state}")
+            if camera.kept and not ended:
+                problems.append(f"camera {name}: {KEPT}")
+        if (ring := self._parts.engine.ring) is not None and not ended and ring.starved:
+            problems.append(
+                "engine: the program keeps the outputs of every slot; .copy() frees them"
+            )
+        if not self._parts.engine.ready:
+            problems.append("engine: being opened anew")
+        for name in [sink.name for sink in self._graph.sinks]:
+            if self.recorder.state("sink", name) == "failed":
+                problems.append(f"sink {name}: failed")
+            elif self.recorder.lost_within(name, _LATELY):
+                problems.append(f"sink {name}: too slow, results are left out")
+        return Health(not problems, tuple(problems))
+
+    def stats(self) -> Stats:
+        """Counters and times up to now."""
+        parts, model = self._parts, self.config.model
+        engine = None if parts is None else parts.engine
+        ring = None if engine is None else engine.ring
+        executor = None if ring is None or engine is None else engine.executor
+        states = [slot.state for slot in ring.slots()] if ring is not None else []
+        return Stats(
+            **self.recorder.totals(),
+            driver_allocations=(0, 0) if engine is None else engine.allocations,
+            driver_bytes=0 if executor is None else executor.counters().high_water_bytes,
+            zero_copy={} if parts is None else dict(parts.zero_copy),
+            notes={} if parts is None else dict(parts.notes),
+            engine=model.engine if executor is None else executor.engine,
+            device=model.device if executor is None else executor.device,
+            engine_reopened=0 if engine is None else engine.reopened,
+            depth=self._graph.depth if ring is None else ring.depth,
+            chosen=self._chosen(ring),
+            slots={state: states.count(state) for state in sorted(set(states))},
+            error=None if self._failure.error is None else str(self._failure.error),
+        )
+
+    def __aiter__(self) -> ResultIterator:
+        self._running()
+        if self._closed and not self._entered:
+            raise ClosedError("pipeline: closed")
+        if self._only_sinks:
+            raise ClosedError(
+                "pipeline: its results go to the sinks alone; begin `async for` before `wait`"
+            )
+        first = not self._receiver.used
+        iterator = self._receiver.iterate(self._end)
+        if first and self._parts is not None:
+            self._receiver.channel.policy = self._parts.program_policy
+            outlet = Outlet(self._receiver.channel, needs_image=True, lost=self._lost)
+            self._parts.outlets.append(outlet)
+        self._go.set()
+        return iterator
+
+    # Small parts of the above.
+
+    def _open_cameras(self) -> Cameras:
+        self._running()
+        if self._cameras is None or not self._opened.done():
+            raise ClosedError("pipeline: not open yet, so cameras can neither come nor go")
+        return self._cameras
+
+    def _running(self) -> asyncio.Task[None]:
+        self._check_loop()
+        if self._task is None:
+            raise ClosedError("pipeline: not open; use it in `async with`")
+        return self._task
+
+    def _check_loop(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._loop is not None and loop is not self._loop:
+            raise RuntimeError(f"pipeline: it lives in {self._loop!r}, but was used in {loop!r}")
+
+    def _hand_over(self, call: Callable[[], None]) -> bool:
+        """Have the loop do it; False where that is ours to do."""
+        loop = self._loop
+        if loop is None or not loop.is_running():
+            return False
+        with contextlib.suppress(RuntimeError):
+            if asyncio.get_running_loop() is loop:
+                return False
+        with contextlib.suppress(RuntimeError):  # it was closed meanwhile
+            loop.call_soon_threadsafe(call)
+        return True
+
+    async def _refuse_in_loop(self, what: str) -> None:
+        """ClosedError in the task that iterates: nobody would take the results."""
+        task = asyncio.current_task()
+        for _ in range(3):
+            if self._receiver.holder is not task:
+                return
+            await asyncio.sleep(0)  # an async generator that was left lets go of its loop soon
+        raise ClosedError(
+            f"pipeline: {what}() would wait for the `async for` that this task is in; "
+            "use stop() there"
+        )
+
+    @contextlib.contextmanager
+    def _awaiting_end(self) -> Iterator[None]:
+        """Whoever awaits the end does not wait for a program that left its loop."""
+        self._receiver.release_if_left()
+        self._waiters += 1
+        try:
+            yield
+        finally:
+            self._waiters -= 1
+
+    def _left(self) -> None:
+        if self._waiters:
+            self._receiver.release_if_left()
+
+    def _lost(self) -> None:
+        self.recorder.lost("program")
+
+    async def _end(self) -> None:
+        assert self._task is not None
+        await asyncio.wait({self._task})
+        self._failure.raise_copy()

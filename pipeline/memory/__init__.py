@@ -1,0 +1,1 @@
+"""Frame buffers, slots and results: memory that is lent and given back."""
