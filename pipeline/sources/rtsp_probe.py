@@ -1,4 +1,4 @@
-"""A sign of life from an RTSP or RTMP server, asked for in a way that can be interrupted."""
+"""A sign of life from an RTSP server, asked for in a way that can be interrupted."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from pipeline.sources.tcp_connection import Link
 
 __all__ = ["KNOCKED", "Knock"]
 
-KNOCKED = {"rtsp": 554, "rtsps": 322, "rtmp": 1935, "rtmps": 443}
+# Not RTMP: a sender that takes one connection would spend it on this.
+KNOCKED = {"rtsp": 554, "rtsps": 322}
 """Schemes of the servers that can be asked, and their usual ports."""
-
-_RTMP_HELLO = b"\x03" + bytes(1536)  # version, and a time and random bytes of zeros
 
 
 class Knock:
@@ -25,11 +24,9 @@ class Knock:
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
         self._address = (parts.hostname or "", parts.port or KNOCKED[parts.scheme])
-        self._tls = _trusting() if parts.scheme in ("rtsps", "rtmps") else None
+        self._tls = _trusting() if parts.scheme == "rtsps" else None
         host = parts.netloc.rpartition("@")[2]
-        self._request = _RTMP_HELLO
-        if parts.scheme.startswith("rtsp"):
-            self._request = f"OPTIONS {parts.scheme}://{host}/ RTSP/1.0\r\nCSeq: 1\r\n\r\n".encode()
+        self._request = f"OPTIONS {parts.scheme}://{host}/ RTSP/1.0\r\nCSeq: 1\r\n\r\n".encode()
         self._link = Link()
 
     def ask(self, seconds: float) -> str | None:

@@ -186,7 +186,7 @@ class Playing:
         return time.monotonic() - began
 
 
-@pytest.mark.parametrize("scheme", ["http", "https", "rtsp", "rtsps", "rtmp", "rtmps", "tcp"])
+@pytest.mark.parametrize("scheme", ["http", "https", "rtsp", "rtsps", "tcp"])
 def test_a_stop_is_heard_while_a_server_says_nothing(scheme: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         uri = f"{scheme}://127.0.0.1:{silent.getsockname()[1]}/live"
@@ -228,6 +228,24 @@ def test_a_stream_over_tcp_that_stalls_is_lost(live: bool, told: str, stalling: 
     frames, error = play(make_reader(given, MonotonicClock()))
     assert len(frames) > 20
     assert told in str(error)
+
+
+def test_the_first_connection_over_rtmp_is_the_one_that_is_used() -> None:
+    """Some senders take one only."""
+    seen: list[int] = []
+
+    def answer(link: socket.socket) -> None:
+        with link.makefile("rb") as file:
+            hello = file.read(1537)
+            seen.append(len(hello))
+            link.sendall(b"\x03" + bytes(1536) + hello[1:])
+            seen.append(len(file.read(1537)))  # the hello in return, and what follows
+
+    with RawServer(answer) as server:
+        uri = f"rtmp://127.0.0.1:{server.port}/live/camera"
+        with pytest.raises(SourceError):
+            make_reader(settings(uri), MonotonicClock()).open()
+    assert seen == [1537, 1537]
 
 
 def test_a_file_over_tcp_is_played_to_its_end(tmp_path: Path) -> None:
