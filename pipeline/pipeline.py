@@ -13,7 +13,7 @@ from typing import Any
 from pipeline.clock import Clock
 from pipeline.config.loading import load, parse, parse_source
 from pipeline.config.settings import Config
-from pipeline.contracts import Reader
+from pipeline.contracts import Reader, type_of
 from pipeline.errors import ClosedError, ConfigError
 from pipeline.flow.stats import Stats
 from pipeline.machine.runner import Runner
@@ -50,7 +50,7 @@ class Pipeline(Runner):
                 "Pipeline.from_yaml(path)"
             )
         if not isinstance(frames, AsyncIterable | Reader | None):
-            given = type(frames).__name__
+            given = type_of(frames)
             raise ConfigError(f"frames: needed an async iterable of arrays, got {given}")
         if not isinstance(config, Config):
             config = parse(config, Path.cwd(), fed=frames is not None)

@@ -8,6 +8,7 @@ import logging
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
@@ -17,6 +18,7 @@ from pipeline.engines.awaitable_context import Opening
 from pipeline.engines.image import ImageInput
 from pipeline.errors import ClosedError, ConfigError, DeviceError, SlotStateError
 from pipeline.memory.ring import Ring, RunReport, Slot
+from pipeline.paths import PACKAGE_SCHEME, resolve
 from pipeline.worker import call_in_thread
 
 if TYPE_CHECKING:
@@ -62,6 +64,7 @@ class Executor:
     ) -> Opening[Executor]:
         """Load ``model``: await it, or use it as ``async with``.
 
+        ``package://PACKAGE/path`` is a file inside an installed package.
         ``settings`` are those of the YAML's ``model``: ``device``, ``contexts``,
         ``input_shape``, ``library``, ``options``. With ``image`` an image-like input is u8
         NHWC and conversions are folded into the graph; None leaves inputs as the model
@@ -302,4 +305,6 @@ def _settings(
 
     engine_module(engine)
     path = None if model is None else os.fspath(model)
+    if isinstance(path, str) and path.startswith(PACKAGE_SCHEME):
+        path = resolve(path, Path())
     return validated(ModelSettings, {"path": path, "engine": engine, **settings})

@@ -156,6 +156,8 @@ class Runner:
         if self._task is not None:
             await wait_through(self._task)
 
+    aclose = close  # for contextlib.aclosing
+
     def _make_parts(self, config: Config, engine: Executor | None = None) -> Assembly:
         """All parts, not yet open but for the engine, where that is open already."""
         self._graph = wiring.build(config, live=self._live)

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterable
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
-from pipeline.contracts import Reader
+from pipeline.contracts import Reader, type_of
 from pipeline.errors import ConfigError, SourceError, optional
 from pipeline.paths import is_url
 from pipeline.redact import redact
@@ -63,7 +63,7 @@ def make_reader(
         from pipeline.sources.arrays import ArraysReader
 
         if not isinstance(source, AsyncIterable):
-            given = type(source).__name__
+            given = type_of(source)
             raise ConfigError(f"source: needed settings or an async iterable, got {given}")
         return ArraysReader(source, clock, loop or asyncio.get_running_loop(), live=live)
     return _READERS[kind_of(source)](source, clock)

