@@ -14,7 +14,9 @@ def main() -> int:
     requests = StopRequests().__enter__()
     try:
         from pipeline.cli import main as cli
+        from pipeline.cli import terminal
 
+        terminal.log_stray_errors()
         return cli.main(requests=requests)
     except KeyboardInterrupt:
         sys.stderr.write("error: interrupted\n")

@@ -244,6 +244,8 @@ async def _drive(
             tell("cancelling")
             pipeline.cancel()
         else:
+            _terminal.say("error: ended at once, without closing anything")
+            stderr.wait()
             os._exit(1)
 
     async def drain_when_asked() -> None:
@@ -286,7 +288,8 @@ def _finish(
             _terminal.say(table(stats))
     code = 0
     if stops > 1 and (failure is None or isinstance(failure, ClosedError | asyncio.CancelledError)):
-        _terminal.say("error: cancelled, what was in flight is lost")
+        lost = stats is not None and stats.dropped.get("cancelled")
+        _terminal.say("error: cancelled" + (", what was in flight is lost" if lost else ""))
         code = 1
     elif failure is not None:
         code = _failed(failure, arguments.debug, arguments.config)

@@ -11,14 +11,18 @@ import threading
 import time
 from collections import deque
 from contextlib import suppress
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pipeline import screen
 from pipeline.redact import printable
 from pipeline.service.logs import JsonFormatter, KeyValueFormatter, RateLimit
 
-__all__ = ["Stderr", "Terminal", "stderr"]
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
 
+__all__ = ["Stderr", "Terminal", "log_stray_errors", "stderr"]
+
+_log = logging.getLogger(__name__)
 _MOST_WAITING = 256
 _PATIENCE_S = 1.0
 
@@ -45,6 +49,10 @@ class Stderr:
 
     def write(self, text: str) -> None:
         """Write soon, or leave it out."""
+        if sys.is_finalizing():  # no thread can start any more
+            with suppress(OSError, ValueError, AttributeError):
+                _write_now(text)
+            return
         with self._changed:
             if len(self._waiting) < _MOST_WAITING:
                 self._waiting.append(text)
@@ -54,12 +62,13 @@ class Stderr:
                 self._working = True
                 threading.Thread(target=self._work, name="stderr", daemon=True).start()
         if threading.current_thread() is threading.main_thread() and not _in_loop():
-            self._wait()
+            self.wait()
 
     def flush(self) -> None:
         """Do nothing: whatever is written is flushed."""
 
-    def _wait(self) -> None:
+    def wait(self) -> None:
+        """Wait for a second at most until all is written, even in an event loop."""
         with self._changed:
             patience = 0 if self._stuck else _PATIENCE_S
             self._stuck = not self._changed.wait_for(lambda: not self._working, patience)
@@ -131,6 +140,28 @@ class Terminal:
 
 
 stderr = Stderr()
+
+
+def log_stray_errors() -> None:
+    """Log the errors of threads and destructors, of which Python would print a traceback."""
+    threading.excepthook = _thread_failed
+    sys.unraisablehook = _destructor_failed
+
+
+def _thread_failed(args: threading.ExceptHookArgs) -> None:
+    # SystemExit ends a thread as return does.
+    if args.exc_value is not None and not isinstance(args.exc_value, SystemExit):
+        name = args.thread.name if args.thread else "unknown"
+        _log_stray(f"thread {name}", args.exc_value)
+
+
+def _destructor_failed(args: UnraisableHookArgs) -> None:
+    if args.exc_value is not None:
+        _log_stray(args.err_msg or f"{args.object!r}", args.exc_value)
+
+
+def _log_stray(place: str, error: BaseException) -> None:
+    _log.error("unexpected %s in %s: %s", type(error).__name__, place, error, exc_info=error)
 
 
 def _record(level: str, message: str, **fields: object) -> str:

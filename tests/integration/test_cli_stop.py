@@ -71,7 +71,7 @@ def test_the_first_signal_drains_and_ends_with_0(
     assert told["results"] + sum(told["dropped"].values()) == told["frames"]
 
 
-@pytest.mark.parametrize("signals", [1, 2])
+@pytest.mark.parametrize("signals", [1, 2, 3])
 def test_stopping_is_bounded_while_the_engine_hangs(
     start: Callable[..., Process], signals: int
 ) -> None:
@@ -83,13 +83,32 @@ def test_stopping_is_bounded_while_the_engine_hangs(
     assert process.stdout.readline()  # two runs are through; the third one hangs
     process.send_signal(signal.SIGINT)
     assert process.stderr.readline().startswith("stopping")
-    if signals == 2:
+    if signals >= 2:
+        process.send_signal(signal.SIGINT)
+    if signals == 3:
+        assert process.stderr.readline() == "cancelling\n"
         process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
+    if signals == 3:
+        assert err == "error: ended at once, without closing anything\n"
     assert process.returncode == (4 if signals == 1 else 1), err
     if signals == 1:  # with two it may be cancelled before the third run has begun
         assert "error: did not stop in time and was left behind: executor" in err
     assert "Traceback" not in err
+
+
+def test_nothing_is_lost_where_nothing_was_in_flight(
+    start: Callable[..., Process], tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "pipe")  # without a reader the sink waits in its open, and nothing flows
+    process = start(ENDLESS.replace("console", "jsonl, path: pipe"), "--debug")
+    said(process, "simulated on")
+    process.send_signal(signal.SIGTERM)
+    said(process, "stopping")
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 1, err
+    assert "\nerror: cancelled\n" in err
 
 
 def test_a_signal_while_starting_is_not_lost(start: Callable[..., Process], tmp_path: Path) -> None:

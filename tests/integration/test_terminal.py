@@ -126,6 +126,44 @@ def test_wrong_arguments_are_json_lines_where_the_log_is(
     assert [line["level"] for line in told] == ["error"]
 
 
+STRAY = """
+import sys, threading
+
+class Odd:
+    def find_spec(self, name, path=None, target=None):
+        if name == "pipeline.service.service":
+            thread = threading.Thread(target=lambda: 1 / 0, name="odd")
+            thread.start()
+            thread.join()
+            Fragile()
+
+class Fragile:
+    def __del__(self):
+        raise ValueError("broken")
+
+sys.meta_path.insert(0, Odd())
+from pipeline.__main__ import main
+sys.exit(main())
+"""
+
+
+def test_errors_that_nobody_awaits_are_lines_of_the_log(tmp_path: Path) -> None:
+    (tmp_path / "camera.yaml").write_text(CONFIG.replace("SINK", "").replace("150", "2"))
+    done = subprocess.run(
+        [sys.executable, "-c", STRAY, "camera.yaml", "--log", "json", "--quiet"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    thread, destructor = map(json.loads, done.stderr.splitlines())
+    assert done.returncode == 0
+    assert thread["message"] == "unexpected ZeroDivisionError in thread odd: division by zero"
+    assert destructor["message"].startswith("unexpected ValueError in ")
+    assert all(line["traceback"].startswith("Traceback ") for line in (thread, destructor))
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
