@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
+import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,7 @@ import pytest
 from pipeline import Pipeline
 from pipeline.cli.report import summary, table
 from pipeline.paths import resolve
+from pipeline.service.service import Service
 
 if TYPE_CHECKING:
     from tests.folder_server import folder_server
@@ -54,9 +57,13 @@ def damaged_clip(tmp_path: Path) -> Path:
 
 async def test_damaged_pictures_are_counted_in_every_figure(damaged_clip: Path) -> None:
     config = {"source": {"uri": str(damaged_clip)}, "model": {"engine": "simulated"}}
-    async with Pipeline(config) as pipeline:
+    async with Pipeline(config) as pipeline, Service(pipeline, port=0) as service:
         results = [result.sequence async for result in pipeline]
         stats = pipeline.stats()
+        assert service._server is not None
+        url = f"{service._server.url}/metrics"
+        metrics = await asyncio.to_thread(lambda: urllib.request.urlopen(url).read().decode())
+    assert 'pipeline_damaged_total{camera="camera"} 1.0' in metrics
     assert len(results) == stats.frames == 120
     assert stats.damaged == 1
     assert stats.cameras["camera"].damaged == stats.damaged
