@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import logging
 import socket
@@ -15,8 +16,9 @@ from typing import Any, NamedTuple
 from pipeline.errors import ConfigError
 from pipeline.flow.stats import Recorder, Stats
 from pipeline.machine.runner import Health
+from pipeline.worker import call_in_thread
 
-__all__ = ["HealthServer"]
+__all__ = ["HealthServer", "listen"]
 
 _log = logging.getLogger(__name__)
 
@@ -29,7 +31,13 @@ _REQUEST_SECONDS = 5.0  # for a whole request, and as long again for its answer
 _MOST_BYTES = 16384
 _FRESH_SECONDS = 0.25
 _PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
-_REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed"}
+_REASONS = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    431: "Request Header Fields Too Large",
+}
 
 
 class _Answer(NamedTuple):
@@ -64,14 +72,13 @@ class HealthServer:
         stats: Callable[[], Stats],
         health: Callable[[], Health],
         recorder: Recorder,
-        host: str = "127.0.0.1",
-        port: int = 9100,
+        listener: socket.socket,
     ) -> None:
         self._stats = stats
         self._health = health
         self._recorder = recorder
         self._pipeline_loop = asyncio.get_running_loop()
-        self._listener = _listen(host, port)
+        self._listener = listener
         self._connections = 0
         self._metrics = ""
         self._metrics_at = -_FRESH_SECONDS
@@ -126,7 +133,9 @@ class HealthServer:
                 request = b""
         method, _, rest = request.split(b"\r\n", 1)[0].decode("latin-1").partition(" ")
         path, _, version = rest.partition(" ")
-        if not version.startswith("HTTP/"):
+        if not request:
+            answer = _Answer(431, "text/plain", f"at most {_MOST_BYTES} bytes\n")
+        elif not version.startswith("HTTP/"):
             answer = _Answer(400, "text/plain", "needed an HTTP request\n")
         elif method not in ("GET", "HEAD"):
             answer = _Answer(405, "text/plain", "only GET and HEAD\n")
@@ -163,14 +172,16 @@ class HealthServer:
         return self._metrics
 
 
-def _listen(host: str, port: int) -> socket.socket:
+async def listen(host: str, port: int) -> socket.socket:
+    """A listening socket; the name is resolved on a thread. ConfigError when it cannot be had."""
     if not host:
         raise ConfigError("--health-host: needed an address, got nothing")
     try:
         # The first that can be listened on; a name may have several addresses.
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
+        resolve = functools.partial(
+            socket.getaddrinfo, host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        family, kind, protocol, _, address = (await call_in_thread("resolve", resolve))[0]
         listener = socket.socket(family, kind, protocol)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -180,7 +191,8 @@ def _listen(host: str, port: int) -> socket.socket:
             listener.close()
             raise
     except (OSError, OverflowError, UnicodeError) as error:
-        raise ConfigError(f"--health: cannot listen on {host}:{port}: {error}") from None
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"--health: cannot listen on {host}:{port}: {reason}") from None
     return listener
 
 

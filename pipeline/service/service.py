@@ -8,7 +8,7 @@ import logging
 from types import TracebackType
 
 from pipeline.pipeline import Pipeline
-from pipeline.service.health import HealthServer
+from pipeline.service.health import HealthServer, listen
 from pipeline.service.systemd import notify, watchdog_seconds
 
 __all__ = ["Service"]
@@ -31,8 +31,9 @@ class Service:
     async def __aenter__(self) -> Service:
         pipeline = self._pipeline
         if self._port is not None:
+            listener = await listen(self._host, self._port)
             self._server = HealthServer(
-                pipeline.stats, pipeline.health, pipeline.recorder, self._host, self._port
+                pipeline.stats, pipeline.health, pipeline.recorder, listener
             )
             url = self._server.url
             _log.info("health: %s/healthz and %s/metrics", url, url)

@@ -59,8 +59,8 @@ def ask(where: tuple[str, int], request: bytes) -> str:
         (b"OPTIONS * HTTP/1.1\r\n\r\n", 405),
         (b"nonsense\r\n\r\n", 400),
         (b"\x16\x03\x01\x02\x00\xff\r\n\r\n", 400),
-        (b"GET /" + b"a" * 70000 + b" HTTP/1.1\r\n\r\n", 400),
-        (b"GET /healthz HTTP/1.1\r\n" + b"Name: value\r\n" * 3000 + b"\r\n", 400),
+        (b"GET /" + b"a" * 70000 + b" HTTP/1.1\r\n\r\n", 431),
+        (b"GET /healthz HTTP/1.1\r\n" + b"Name: value\r\n" * 3000 + b"\r\n", 431),
     ],
 )
 async def test_each_request_gets_its_answer(request_text: bytes, status: int) -> None:
@@ -90,12 +90,28 @@ async def test_it_listens_on_ipv6(caplog: pytest.LogCaptureFixture) -> None:
         assert f"http://[::1]:{address(service)[1]}/healthz" in caplog.text
 
 
-@pytest.mark.parametrize("host", ["", "256.1.1.1", "no.such.host.invalid"])
+@pytest.mark.parametrize("host", ["", "256.1.1.1", "no.such.host.invalid", "192.0.2.1"])
 async def test_an_address_that_cannot_be_listened_on_is_refused(host: str) -> None:
     async with running(CAMERAS) as pipe:
-        with pytest.raises(ConfigError, match="--health"):
+        with pytest.raises(ConfigError, match="--health") as caught:
             async with Service(pipe, host=host, port=0):
                 pass
+    assert "Errno" not in str(caught.value)
+
+
+async def test_a_name_is_resolved_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    usual = socket.getaddrinfo
+
+    def watched(*arguments: Any, **options: Any) -> Any:
+        asked.append(threading.current_thread().name)
+        return usual(*arguments, **options)
+
+    async with running(CAMERAS) as pipe:
+        monkeypatch.setattr(socket, "getaddrinfo", watched)
+        async with Service(pipe, host="localhost", port=0):
+            pass
+    assert asked == ["resolve"]
 
 
 def threads() -> int:

@@ -142,7 +142,9 @@ def test_a_port_that_is_taken_is_an_error_of_the_arguments(tmp_path: Path) -> No
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         with service(tmp_path, ALONE, "--health", port) as running:
-            running.line(rf"error: --health: cannot listen on 127\.0\.0\.1:{port}: ")
+            running.line(
+                rf"error: --health: cannot listen on 127\.0\.0\.1:{port}: Address already in use"
+            )
             running.process.wait(WATCHDOG)
     assert running.process.returncode == 2
 
