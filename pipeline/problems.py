@@ -14,17 +14,17 @@ from pipeline.errors import ConfigError, SourceError
 from pipeline.redact import printable, redact_uri
 
 __all__ = [
-    "Place",
+    "KeyPath",
     "Problem",
     "dotted",
     "from_validation",
     "line",
     "nearest",
-    "place_of",
+    "path_of",
     "raise_all",
 ]
 
-Place = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 """Keys and list indices from the top of the file to a value."""
 
 _NEEDS = {
@@ -61,17 +61,17 @@ _MISSING = "missing, but it is needed"
 class Problem(NamedTuple):
     """One thing that is wrong; ``source`` marks those that are about the source, not the file."""
 
-    path: Place
+    path: KeyPath
     text: str
     source: bool = False
 
 
-def dotted(path: Place) -> str:
+def dotted(path: KeyPath) -> str:
     """``sinks.0.path`` for ("sinks", 0, "path")."""
     return ".".join(str(part) for part in path)
 
 
-def line(name: str, place: Place, text: str) -> str:
+def line(name: str, place: KeyPath, text: str) -> str:
     """One line of a message: file, place in it, and what is wrong, as far as there is each."""
     return ": ".join(part for part in (name, dotted(place), text) if part)
 
@@ -83,7 +83,7 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     return folded[found[0]] if found else None
 
 
-def raise_all(name: str, problems: Sequence[Problem], origins: Mapping[Place, str]) -> NoReturn:
+def raise_all(name: str, problems: Sequence[Problem], origins: Mapping[KeyPath, str]) -> NoReturn:
     """Raise one error with a line for each problem, each beginning with ``name`` and the path.
 
     It is a SourceError when all are about the source, else a ConfigError that begins with
@@ -105,8 +105,8 @@ def from_validation(
     error: ValidationError,
     model: type[BaseModel],
     data: Any,
-    written: Mapping[Place, str],
-    above: Place = (),
+    written: Mapping[KeyPath, str],
+    above: KeyPath = (),
     unknown: str = "unknown key",
 ) -> list[Problem]:
     """The problems that pydantic found in ``data``, the value at the path ``above``.
@@ -114,11 +114,11 @@ def from_validation(
     ``written`` has the text of values as the user wrote them, so that nothing which came out
     of the environment is shown. ``unknown`` is what is said of a key that there is not.
     """
-    grouped: dict[Place, list[ErrorDetails]] = {}
+    grouped: dict[KeyPath, list[ErrorDetails]] = {}
     for details in error.errors(include_url=False):
-        grouped.setdefault(place_of(details, data), []).append(details)
+        grouped.setdefault(path_of(details, data), []).append(details)
     problems = []
-    meant: set[Place] = set()
+    meant: set[KeyPath] = set()
     for place, group in grouped.items():
         path = (*above, *place)
         if group[0]["type"] == "extra_forbidden":
@@ -132,12 +132,12 @@ def from_validation(
     return [item for item in problems if not (item.text == _MISSING and item.path in meant)]
 
 
-def _touches(path: Place, problem: Problem) -> bool:
+def _touches(path: KeyPath, problem: Problem) -> bool:
     shorter = min(len(path), len(problem.path))
     return shorter > 0 and problem.path[:shorter] == path[:shorter]
 
 
-def place_of(details: ErrorDetails, data: Any) -> Place:
+def path_of(details: ErrorDetails, data: Any) -> KeyPath:
     """The path in the user's data: without the names that pydantic gives to union members."""
     found: list[str | int] = []
     loc = details["loc"]
@@ -162,7 +162,7 @@ def _value(details: ErrorDetails) -> Any:
     return details.get("ctx", {}).get("tag", details["input"])
 
 
-def _text(path: Place, group: Sequence[ErrorDetails], given: str) -> str:
+def _text(path: KeyPath, group: Sequence[ErrorDetails], given: str) -> str:
     """One message for all the errors at one place; several are the members of a union."""
     needs = [_NEEDS[details["type"]] for details in group if details["type"] in _NEEDS]
     others = [details for details in group if details["type"] not in _NEEDS]
@@ -218,7 +218,7 @@ def _plain(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _known_keys(model: type[BaseModel], loc: Place) -> list[str]:
+def _known_keys(model: type[BaseModel], loc: KeyPath) -> list[str]:
     classes = [model]
     for part in loc[:-1]:
         fields = [cls.model_fields[part] for cls in classes if part in cls.model_fields]

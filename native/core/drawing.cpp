@@ -27,7 +27,7 @@ std::uint8_t lowered(std::int16_t grey, std::int16_t blue, std::int16_t red) {
     return static_cast<std::uint8_t>(std::clamp<std::int16_t>(value, 0, 255));
 }
 
-PIPELINE_SIMD void swap_colours(const std::uint8_t* __restrict from, std::size_t width,
+PIPELINE_SIMD void swap_colors(const std::uint8_t* __restrict from, std::size_t width,
                                 std::uint8_t* __restrict into) {
     for (std::size_t x = 0; x < width; ++x) {
         into[3 * x] = from[3 * x + 2];
@@ -36,7 +36,7 @@ PIPELINE_SIMD void swap_colours(const std::uint8_t* __restrict from, std::size_t
     }
 }
 
-// A line of three colours from lines of Y, U and V. `w` is all weights, colour by colour.
+// A line of three colors from lines of Y, U and V. `w` is all weights, color by color.
 PIPELINE_SIMD void convert(const std::uint8_t* __restrict y, const std::uint8_t* __restrict u,
                            const std::uint8_t* __restrict v, const std::int16_t* __restrict w, int black,
                            std::size_t width, std::uint8_t* __restrict into) {
@@ -92,7 +92,7 @@ void BgrDrawer::draw(const Frame& frame, Target into) const {
     for (std::size_t y = 0; y < area().height; ++y) {
         std::uint8_t* out = swap_ ? line : into.row(y);
         resampler_.row(corner, frame.pixels.stride, y, out, work.resampling);
-        if (swap_) swap_colours(line, area().width, into.row(y));
+        if (swap_) swap_colors(line, area().width, into.row(y));
     }
 }
 
@@ -105,8 +105,8 @@ PlanesDrawer::PlanesDrawer(const Area& area, const std::array<std::array<float, 
     half(area.top);
     half(area.left);
     std::size_t at = 0;
-    for (const auto& colour : weights) {
-        for (const float weight : colour) weights_[at++] = raised(weight);
+    for (const auto& color : weights) {
+        for (const float weight : color) weights_[at++] = raised(weight);
     }
 }
 

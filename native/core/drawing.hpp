@@ -38,7 +38,7 @@ struct Frame {
     std::size_t columns = 0;
 };
 
-// Draws a part of frames of one format as pictures of one size, in three colours. Nothing of it changes
+// Draws a part of frames of one format as pictures of one size, in three colors. Nothing of it changes
 // while it draws, so several threads may; each allocates when it draws the first picture of a size.
 class Drawer {
 public:
@@ -75,8 +75,8 @@ private:
 // row at a time, so only as many pixels as are drawn are converted, while they are in the cache.
 class PlanesDrawer final : public Drawer {
 public:
-    // `weights` has a row for each colour drawn: what Y, U and V count in it, each less than 4; Y
-    // counts alike in all. Y has no brightness at 0 where `full_range`, else at 16; U and V no colour
+    // `weights` has a row for each color drawn: what Y, U and V count in it, each less than 4; Y
+    // counts alike in all. Y has no brightness at 0 where `full_range`, else at 16; U and V no color
     // at 128. Error(config) when the area begins or ends at an odd pixel or a weight is too large.
     PlanesDrawer(const Area& area, const std::array<std::array<float, 3>, 3>& weights, bool full_range);
 

@@ -216,16 +216,16 @@ void test_folding(OpenVinoOptions options) {
     const auto close = [](const std::vector<float>& a, const std::vector<float>& b) {
         return std::ranges::equal(a, b, [](float x, float y) { return std::abs(x - y) < 1e-4F; });
     };
-    const auto colour = [](std::size_t i, std::size_t c) { return (i * 5 + i / 320 * 3 + c * 40) % 101; };
+    const auto color = [](std::size_t i, std::size_t c) { return (i * 5 + i / 320 * 3 + c * 40) % 101; };
     options.swap_rb = false;
-    const auto plain = heat(colour);
+    const auto plain = heat(color);
     options.swap_rb = true;
-    CHECK(close(plain, heat([&](std::size_t i, std::size_t c) { return colour(i, 2 - c); })));
-    CHECK(!close(plain, heat(colour)));
+    CHECK(close(plain, heat([&](std::size_t i, std::size_t c) { return color(i, 2 - c); })));
+    CHECK(!close(plain, heat(color)));
     options.swap_rb = false;
     options.mean = {10.0F, 20.0F, 30.0F};
     options.scale = {2.0F};
-    CHECK(close(plain, heat([&](std::size_t i, std::size_t c) { return colour(i, c) * 2 + 10 * (c + 1); })));
+    CHECK(close(plain, heat([&](std::size_t i, std::size_t c) { return color(i, c) * 2 + 10 * (c + 1); })));
 }
 
 void test_bad_files(const OpenVinoOptions& good, const std::filesystem::path& folder) {

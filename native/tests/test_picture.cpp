@@ -57,7 +57,7 @@ std::vector<std::byte> picture_bytes(std::size_t count) {
     return bytes;
 }
 
-void floats_get_colour_mean_and_scale_in_either_order() {
+void floats_get_color_mean_and_scale_in_either_order() {
     for (const bool planar : {false, true}) {
         for (const bool swap : {false, true}) {
             const auto model =
@@ -123,7 +123,7 @@ void options_that_do_not_fit_are_refused() {
 
 int main() {
     halves_are_the_nearest();
-    floats_get_colour_mean_and_scale_in_either_order();
+    floats_get_color_mean_and_scale_in_either_order();
     halves_and_bytes_are_written_too();
     what_is_no_picture_is_left_alone();
     options_that_do_not_fit_are_refused();

@@ -194,7 +194,7 @@ void an_unwritten_output_is_found_at_the_start() {
     CHECK(executor->counters().live_blocks == 0);
 }
 
-// A frame of one colour, drawn `side` pixels large with the input's edge around it.
+// A frame of one color, drawn `side` pixels large with the input's edge around it.
 Drawing drawing(const std::vector<std::uint8_t>& frame, std::size_t side, std::optional<std::uint8_t> pad) {
     const std::size_t at = (4 - side) / 2;
     return {std::make_shared<BgrDrawer>(Area{0, 0, 8, 8, side, side}, false),

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple
 
-from pipeline.bench.cpu_load import Neighbours
+from pipeline.bench.cpu_load import CpuLoad
 from pipeline.bench.decode import Decoded, decode_alone
 from pipeline.bench.figures import (
     EngineFigures,
@@ -72,7 +72,7 @@ class Bench:
     async def run(self) -> Report:
         """Measure. Raises what opening and running a pipeline raises."""
         choice = await self._tune()
-        neighbours = Neighbours()
+        neighbours = CpuLoad()
         rounds = [await self._round() for _ in range(self._rounds)]
         decoded = rounds[0].decoded
         offline = middle([each.offline for each in rounds])
@@ -153,8 +153,8 @@ class Bench:
         return self._rate or min(reached / 2, own or reached / 2)
 
     def _live(self) -> Config:
-        policy = "drop_newest" if self._source.overflow == "drop_newest" else "latest"
-        return self._only(overflow=policy, max_fps=None, max_age_ms=None)
+        overflow = "drop_newest" if self._source.overflow == "drop_newest" else "latest"
+        return self._only(overflow=overflow, max_fps=None, max_age_ms=None)
 
     def _only(self, **changes: object) -> Config:
         """The configuration with this one source, changed, and without sinks."""

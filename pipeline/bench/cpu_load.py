@@ -6,13 +6,13 @@ import os
 import time
 from pathlib import Path
 
-__all__ = ["Neighbours"]
+__all__ = ["CpuLoad"]
 
 # Fields of /proc/stat that are work: user, nice, system, irq, softirq, steal.
 _WORK = (1, 2, 3, 6, 7, 8)
 
 
-class Neighbours:
+class CpuLoad:
     """Counts from when it is made, on the cores that this process may use."""
 
     def __init__(self) -> None:

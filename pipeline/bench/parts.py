@@ -57,9 +57,9 @@ async def _measured(
     config: Config, found: FrameFormat, frames: Sequence[Image], conditions: Conditions
 ) -> EngineFigures:
     (name, source), *_ = config.sources.items()
-    graph = wiring.build(config, live=False)
-    parts = Assembly(config, graph, conditions.clock, Recorder())
-    parts.add_camera(graph.cameras[0], source, Replay(frames, conditions.clock, found=found))
+    wired = wiring.build(config, live=False)
+    parts = Assembly(config, wired, conditions.clock, Recorder())
+    parts.add_camera(wired.cameras[0], source, Replay(frames, conditions.clock, found=found))
     try:
         await parts.open()
         alone = _Parts(parts, name, frames, conditions)

@@ -26,7 +26,7 @@ def describe(config: Config) -> str:
     Sizes are told as far as they are known before the source and the model are opened.
     """
     rows = [*_source(config), *_model(config), *_buffers(config), *_sinks(config)]
-    rows.append(("drain", f"at most {config.drain_seconds:g} s when stopped"))
+    rows.append(("drain", f"at most {config.drain_s:g} s when stopped"))
     rows += [("note", remark) for remark in remarks(config)]
     width = max(len(name) for name, _ in rows)
     return printable("\n".join(f"{name:<{width}}  {value}" for name, value in rows))
@@ -40,8 +40,8 @@ def remarks(config: Config) -> Iterator[str]:
 
 
 def _source(config: Config) -> Iterator[tuple[str, str]]:
-    graph = build(config)
-    for camera in graph.cameras:
+    wiring = build(config)
+    for camera in wiring.cameras:
         source = config.sources[camera.name]
         kind = kind_of(source)
         uri = redact_uri(str(source.uri))
@@ -52,8 +52,8 @@ def _source(config: Config) -> Iterator[tuple[str, str]]:
         origin = "set" if source.overflow else f"default for a source that plays {pace}"
         waiting = _count(camera.queue, "frame")
         yield "  overflow", f"{camera.overflow} ({origin}), at most {waiting} waiting"
-        yield "  frame buffers", _frame_buffers(camera, source, graph.needs_images)
-        if camera.live:
+        yield "  frame buffers", _frame_buffers(camera, source, wiring.needs_images)
+        if camera.supervised:
             yield "  when lost", _supervision(source)
 
 
@@ -141,10 +141,13 @@ def _frame_buffers(camera: CameraWiring, source: SourceSettings, as_bgr: bool) -
 def _sinks(config: Config) -> Iterator[tuple[str, str]]:
     if not config.sinks:
         yield "sinks", "none"
-    for number, (sink, wiring) in enumerate(zip(config.sinks, build(config).sinks, strict=True)):
+    for number, (sink, wired) in enumerate(zip(config.sinks, build(config).sinks, strict=True)):
         path = getattr(sink, "path", None)
-        origin = "set" if sink.policy else "default for this overflow"
+        origin = "set" if sink.overflow else "default for this overflow"
         path = "to standard output" if path == STANDARD_OUTPUT else path
         target = f"{sink.kind} {path}" if path else sink.kind
         waiting = _count(sink.queue, "result")
-        yield f"sinks.{number}", f"{target}, {wiring.policy} ({origin}), at most {waiting} waiting"
+        yield (
+            f"sinks.{number}",
+            f"{target}, {wired.overflow} ({origin}), at most {waiting} waiting",
+        )

@@ -238,7 +238,7 @@ async def _drive(
 
     def on_stop(count: int) -> None:
         if count == 1:
-            tell(f"stopping, at most {config.drain_seconds:g} s; once more to cancel")
+            tell(f"stopping, at most {config.drain_s:g} s; once more to cancel")
             stop.set()
         elif count == 2:
             tell("cancelling")
@@ -250,7 +250,7 @@ async def _drive(
 
     async def drain_when_asked() -> None:
         await stop.wait()
-        await pipeline.drain(config.drain_seconds)
+        await pipeline.drain(config.drain_s)
 
     line = StatusLine(lambda: _stats(pipeline), stderr)
     drainer = asyncio.create_task(drain_when_asked())

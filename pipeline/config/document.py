@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Mapping
@@ -12,10 +13,12 @@ import yaml
 
 from pipeline import paths, problems
 from pipeline.errors import ConfigError
-from pipeline.problems import Place, Problem
+from pipeline.problems import KeyPath, Problem
 from pipeline.redact import redact_uri
 
 __all__ = ["Document"]
+
+_log = logging.getLogger(__name__)
 
 _MAX_BYTES = 1 << 20
 _MAX_VALUES = 10_000  # what an alias in YAML makes is counted each time it is used
@@ -93,9 +96,9 @@ class Document:
         self.name = name
         self.path: str | None = None  # of the file, where there is one
         self.data: Any = None
-        self.written: dict[Place, str] = {}
-        self.texts: dict[Place, str] = {}
-        self.origins: dict[Place, str] = {}
+        self.written: dict[KeyPath, str] = {}
+        self.texts: dict[KeyPath, str] = {}
+        self.origins: dict[KeyPath, str] = {}
         self.problems: list[Problem] = []
         self._left = _MAX_VALUES
         self._references: list[str] = []
@@ -127,7 +130,27 @@ class Document:
             self.name = file
         self.origins = {place: " (from --set)", **self.origins}
 
-    def _find(self, dotted: str) -> Place:
+    def rename(self, old: KeyPath, key: str) -> None:
+        """Take the value at ``old`` as that of ``key`` beside it; both together are a problem."""
+        holder = self.data
+        for part in old[:-1]:
+            holder = _inside(holder, part)
+        if not isinstance(holder, dict) or old[-1] not in holder:
+            return
+        new = (*old[:-1], key)
+        if key in holder:
+            text = f"is the old name of {problems.dotted(new)}, which is set, too"
+            self.problems.append(Problem(old, text))
+        else:
+            name = problems.line(self.name, old, f"is now {key}")
+            _log.warning("%s; the next release does not know the old name", name)
+            for known in (self.written, self.texts, self.origins):
+                if old in known:
+                    known[new] = known[old]
+        renamed = {key if name == old[-1] else name: value for name, value in holder.items()}
+        self.data = self._placed(self.data, old[:-1], 0, renamed)
+
+    def _find(self, dotted: str) -> KeyPath:
         """The place that a path names in the data, () for what is no path."""
         place: list[str | int] = []
         data, rest = self.data, f".{dotted}"
@@ -147,7 +170,7 @@ class Document:
             data = _inside(data, part)
         return () if rest else tuple(place)
 
-    def _given(self, value: str, place: Place) -> Any:
+    def _given(self, value: str, place: KeyPath) -> Any:
         text = value.strip()
         plain = text[:1] not in tuple("[{\"'&*!|>%@`")
         try:
@@ -161,17 +184,17 @@ class Document:
             self.texts[place] = self._expand(text, place)
         return parsed
 
-    def _forget(self, place: Place) -> None:
+    def _forget(self, place: KeyPath) -> None:
         """Drop what was noted of a value that is set anew."""
 
-        def below(other: Place) -> bool:
+        def below(other: KeyPath) -> bool:
             return other[: len(place)] == place
 
         self.problems = [item for item in self.problems if not below(item.path)]
         self.written = {key: text for key, text in self.written.items() if not below(key)}
         self.texts = {key: text for key, text in self.texts.items() if not below(key)}
 
-    def _placed(self, data: Any, place: Place, at: int, value: Any) -> Any:
+    def _placed(self, data: Any, place: KeyPath, at: int, value: Any) -> Any:
         """``data`` with ``value`` at ``place``; sections on the way are made."""
         if at == len(place):
             return value
@@ -209,7 +232,7 @@ class Document:
             text = f"line {line}: not UTF-8 text (byte 0x{data[error.start]:02x})"
             raise ConfigError(f"{self.name}: {text}") from None
 
-    def _parse(self, text: str, place: Place) -> Any:
+    def _parse(self, text: str, place: KeyPath) -> Any:
         try:
             loader = _Loader(_REFERENCE.sub(self._take_out, text))
             node = loader.get_single_node()
@@ -244,7 +267,7 @@ class Document:
 
         return _STAND_IN.sub(original, text)
 
-    def _construct(self, loader: _Loader, node: yaml.Node, place: Place) -> Any:
+    def _construct(self, loader: _Loader, node: yaml.Node, place: KeyPath) -> Any:
         self._count(place)
         if isinstance(node, yaml.MappingNode):
             return self._mapping(loader, node, place)
@@ -260,7 +283,7 @@ class Document:
             self.texts[place] = expanded
         return value
 
-    def _scalar(self, tag: str, text: str, place: Place, line: int) -> Any:
+    def _scalar(self, tag: str, text: str, place: KeyPath, line: int) -> Any:
         match tag.removeprefix("tag:yaml.org,2002:"):
             case "null":
                 return None
@@ -275,14 +298,14 @@ class Document:
                 return text
         raise self._error(place, f"line {line}: the tag {tag} is not allowed here")
 
-    def _mapping(self, loader: _Loader, node: yaml.MappingNode, place: Place) -> dict[str, Any]:
+    def _mapping(self, loader: _Loader, node: yaml.MappingNode, place: KeyPath) -> dict[str, Any]:
         return {
             key: self._construct(loader, value, (*place, key))
             for key, value in self._entries(node, place).items()
             if place or not key.startswith("x-")
         }
 
-    def _entries(self, node: yaml.MappingNode, place: Place) -> dict[str, yaml.Node]:
+    def _entries(self, node: yaml.MappingNode, place: KeyPath) -> dict[str, yaml.Node]:
         """The value of each key: of the mapping's own, then of those that ``<<`` merges."""
         lines: dict[str, int] = {}
         entries: dict[str, yaml.Node] = {}
@@ -310,7 +333,7 @@ class Document:
             entries = self._entries(other, place) | entries
         return entries
 
-    def _plain(self, value: Any, place: Place) -> Any:
+    def _plain(self, value: Any, place: KeyPath) -> Any:
         self._count(place)
         if isinstance(value, Mapping):
             entries = {str(key): part for key, part in value.items()}
@@ -331,12 +354,12 @@ class Document:
             return value
         raise self._error(place, f"needs plain data, got {type(value).__name__}")
 
-    def _text(self, text: str, place: Place) -> str:
+    def _text(self, text: str, place: KeyPath) -> str:
         """The text with the environment put in."""
         self.written[place] = text
         return self._expand(text, place)
 
-    def _expand(self, text: str, place: Place) -> str:
+    def _expand(self, text: str, place: KeyPath) -> str:
         """The text with the environment put in; empty where it cannot be used at all."""
         problem = _unusable(text)
         try:
@@ -350,18 +373,18 @@ class Document:
             self.problems.append(Problem(place, problem))
         return ""
 
-    def _check_key(self, key: str, place: Place) -> None:
+    def _check_key(self, key: str, place: KeyPath) -> None:
         if problem := _unusable(key):
             raise self._error((*place, key[:40]), problem)
 
-    def _count(self, place: Place) -> None:
+    def _count(self, place: KeyPath) -> None:
         self._left -= 1
         if self._left < 0:
             raise ConfigError(f"{self.name}: {_TOO_MANY}")
         if len(place) > _MAX_DEPTH:
             raise ConfigError(f"{self.name}: {_TOO_DEEP}")
 
-    def _error(self, place: Place, text: str) -> ConfigError:
+    def _error(self, place: KeyPath, text: str) -> ConfigError:
         return ConfigError(problems.line(self.name, place, text))
 
 

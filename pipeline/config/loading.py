@@ -121,6 +121,7 @@ def _config(document: Document, base: Path, extra_sinks: Sequence[Mapping[str, A
     sinks = document.data.get("sinks", [])
     if extra_sinks and isinstance(sinks, list):
         document.data["sinks"] = [*sinks, *map(dict, extra_sinks)]
+    _rename_old_keys(document)
     config, found = _validated(Config, document, base)
     if config is not None:
         found += [*_check_sources(config.sources), *_check_options(config, document)]
@@ -128,6 +129,14 @@ def _config(document: Document, base: Path, extra_sinks: Sequence[Mapping[str, A
         if not found:
             config, found = _with_option_paths(config, base)
     return _without(found, config, document)
+
+
+def _rename_old_keys(document: Document) -> None:
+    """Names of the release before, taken with a note."""
+    document.rename(("drain_seconds",), "drain_s")
+    sinks = document.data.get("sinks")
+    for number in range(len(sinks) if isinstance(sinks, list) else 0):
+        document.rename(("sinks", number, "policy"), "overflow")
 
 
 def _validated(
@@ -158,14 +167,14 @@ def _strictly(model: type[_Model], data: Mapping[str, Any]) -> _Model:
 
 
 def _take_texts(
-    model: type[BaseModel], data: dict[str, Any], document: Document, above: problems.Place = ()
+    model: type[BaseModel], data: dict[str, Any], document: Document, above: problems.KeyPath = ()
 ) -> None:
     """Put in what was written where text is wanted and YAML made something else of it."""
     try:
         _strictly(model, data)
     except ValidationError as error:
         for details in error.errors(include_url=False):
-            place = problems.place_of(details, data)
+            place = problems.path_of(details, data)
             text = document.texts.get((*above, *place))
             wanted = details["type"] == "string_type" or (
                 details["type"] == "uri" and isinstance(details["input"], (dict, list))
@@ -174,7 +183,7 @@ def _take_texts(
                 _put(data, place, text)
 
 
-def _put(data: Any, place: problems.Place, value: Any) -> None:
+def _put(data: Any, place: problems.KeyPath, value: Any) -> None:
     """Set the value at ``place``; what leads there is copied, as aliases may share it."""
     for part in place[:-1]:
         data[part] = data[part].copy()
@@ -202,7 +211,7 @@ def _check_targets(config: Config, path: str | None) -> list[Problem]:
     for user, each in _read_by(config, path):
         files.read(each, user)
     for i, sink in enumerate(config.sinks):
-        place: problems.Place = ("sinks", i, "path")
+        place: problems.KeyPath = ("sinks", i, "path")
         target = getattr(sink, "path", STANDARD_OUTPUT)
         if target != STANDARD_OUTPUT and (other := files.write(target, problems.dotted(place))):
             found.append(Problem(place, f"would overwrite {other}: {target}"))
@@ -227,7 +236,7 @@ def refuse_overwriting(config: Config, path: str, option: str, target: str) -> N
 
 
 def _read_by(config: Config, path: str | None) -> Iterator[tuple[str, str]]:
-    """Place and path of each file or folder that is read."""
+    """Key path and path of each file or folder that is read."""
     if path is not None:
         yield "the configuration itself", path
     if config.model.path is not None:
@@ -244,7 +253,7 @@ def _check_options(config: Config, document: Document) -> list[Problem]:
     from pipeline.engines import options_model, unknown_option
 
     settings = config.model
-    above: problems.Place = ("model", "options")
+    above: problems.KeyPath = ("model", "options")
     found: list[Problem] = []
     model = options_model(settings.engine)
     if settings.path is None and not _needs_no_file(settings):
@@ -326,7 +335,7 @@ def _make_absolute(data: dict[str, Any], base: Path) -> list[Problem]:
 
 
 def _read_files(data: dict[str, Any]) -> list[tuple[tuple[str, ...], dict[str, Any], bool]]:
-    """Place, the mapping that holds its section, and whether it is a source, of each path read."""
+    """Key path of each path read, the mapping that holds it, and whether it is a source."""
     cameras = data.get("cameras")
     named = cameras if isinstance(cameras, dict) else {}
     places: list[tuple[tuple[str, ...], dict[str, Any], bool]] = [

@@ -95,7 +95,7 @@ class Config(Cameras):
     sinks: tuple[SinkSettings, ...] = Field(
         default=(), max_length=64, description="Where results go; none is allowed."
     )
-    drain_seconds: float = Field(
+    drain_s: float = Field(
         default=5.0,
         ge=0,
         le=3600,

@@ -42,7 +42,7 @@ class EngineModule(Protocol):
 
     OPTIONS: type[BaseModel]
     SWAPS_COLORS: bool
-    """Whether the engine swaps colours at no cost; otherwise preprocessing does."""
+    """Whether the engine swaps colors at no cost; otherwise preprocessing does."""
 
     @staticmethod
     def open_engine(settings: ModelSettings, image: ImageInput | None) -> _native.Engine:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Generator
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
 
-__all__ = ["Opening"]
+__all__ = ["AwaitableContext"]
 
 
 class _Closable(Protocol):
@@ -17,7 +17,7 @@ class _Closable(Protocol):
 T = TypeVar("T", bound=_Closable)
 
 
-class Opening(Generic[T]):
+class AwaitableContext(Generic[T]):
     """``await opening`` gives the open object; ``async with opening as it`` closes it, too."""
 
     def __init__(self, make: Callable[[], Coroutine[Any, Any, T]]) -> None:

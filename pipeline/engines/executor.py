@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from pipeline.engines import engine_module, validated
-from pipeline.engines.awaitable_context import Opening
+from pipeline.engines.awaitable_context import AwaitableContext
 from pipeline.engines.image import ImageInput
 from pipeline.errors import ClosedError, ConfigError, DeviceError, SlotStateError
 from pipeline.memory.ring import Ring, RunReport, Slot
@@ -61,7 +61,7 @@ class Executor:
         image: ImageInput | None = _AS_CAPTURED,
         memory_limit: int = 1 << 30,
         **settings: Any,
-    ) -> Opening[Executor]:
+    ) -> AwaitableContext[Executor]:
         """Load ``model``: await it, or use it as ``async with``.
 
         ``package://PACKAGE/path`` is a file inside an installed package.
@@ -72,7 +72,7 @@ class Executor:
         context, bytes. EngineError and its kinds when the engine, device or model fails.
         """
         chosen = _settings(model, engine, settings)
-        return Opening(lambda: cls.from_settings(chosen, image, memory_limit))
+        return AwaitableContext(lambda: cls.from_settings(chosen, image, memory_limit))
 
     @classmethod
     async def from_settings(
@@ -119,13 +119,13 @@ class Executor:
         """Number of contexts: runs at the same time."""
         return self._native.contexts
 
-    def ring(self, depth: int = 4) -> Opening[Ring]:
+    def ring(self, depth: int = 4) -> AwaitableContext[Ring]:
         """A ring of ``depth`` slots, spread over the contexts: await it, or ``async with``.
 
         All its memory is allocated here; each slot is run once on zeros to see that the
         engine writes the outputs bound to it. AllocationError, ConfigError for the depth.
         """
-        return Opening(lambda: self._open_ring(depth))
+        return AwaitableContext(lambda: self._open_ring(depth))
 
     async def _open_ring(self, depth: int) -> Ring:
         self._check_open()

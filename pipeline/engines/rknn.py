@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "OPTIONS",
     "SWAPS_COLORS",
-    "RKNNOptions",
+    "RknnOptions",
     "find_library",
     "list_devices",
     "open_engine",
@@ -42,7 +42,7 @@ _DRIVER_VERSIONS = (
 _EMBEDDED_VERSION = re.compile(rb"librknnrt version: ([\w.]+)")
 
 
-class RKNNOptions(BaseModel):
+class RknnOptions(BaseModel):
     """``model.options`` of engine rknn: how slots and the NPU share memory, and which cores."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -84,7 +84,7 @@ class RKNNOptions(BaseModel):
     )
 
 
-OPTIONS = RKNNOptions
+OPTIONS = RknnOptions
 SWAPS_COLORS = False
 
 
@@ -123,7 +123,7 @@ def open_engine(settings: ModelSettings, image: ImageInput | None) -> _native.En
             "model.options.cores chooses its cores"
         )
     _check_image(image)
-    options: RKNNOptions = validated_options("rknn", settings.options)
+    options: RknnOptions = validated_options("rknn", settings.options)
     return _native.rknn(
         find_library(settings.library),
         os.fsencode(settings.path),
@@ -165,7 +165,7 @@ def _check_image(image: ImageInput | None) -> None:
             )
     if image.color != "bgr":
         raise ConfigError(
-            "image: engine rknn cannot swap colours; write pixels in the order of the model"
+            "image: engine rknn cannot swap colors; write pixels in the order of the model"
         )
 
 

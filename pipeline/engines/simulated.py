@@ -110,7 +110,7 @@ class SimulatedOptions(BaseModel):
 
 
 OPTIONS = SimulatedOptions
-SWAPS_COLORS = True  # what it computes knows no colours
+SWAPS_COLORS = True  # what it computes knows no colors
 MEMORY = 1 << 30  # bytes that the driver gives
 _INPUT_SHAPE = (1, 320, 320, 3)
 

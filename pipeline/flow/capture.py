@@ -15,12 +15,12 @@ from pipeline.errors import FormatChangedError, PipelineError, SourceError
 from pipeline.flow.backoff import Backoff
 from pipeline.flow.channel import Channel, ChannelClosed
 from pipeline.flow.events import State
-from pipeline.flow.reader_thread import Connection, Read, Taken
-from pipeline.flow.source_faults import Faults
+from pipeline.flow.reader_thread import PendingRead, ReaderThread, ReadResult
+from pipeline.flow.source_faults import SourceFaults
 from pipeline.flow.stats import KEPT, CameraRecorder
 from pipeline.memory.frame import Frame, FrameFormat, FramePool, check_size
 
-__all__ = ["Capture", "CaptureSettings"]
+__all__ = ["CaptureSettings", "CaptureStage"]
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ _MOST_POOLS = 2
 class CaptureSettings:
     """How one camera is read.
 
-    ``paced``: frames come by the clock. ``live``: it is supervised, that is, has deadlines
+    ``paced``: frames come by the clock. ``supervised``: it has deadlines
     (``open_s``, ``read_s``), is opened again when it is lost or its picture did not change for
     ``stale_s``. ``wait_at_start``: it need not be there when the pipeline starts.
     """
@@ -46,7 +46,7 @@ class CaptureSettings:
     camera: str
     paced: bool
     buffers: int
-    live: bool = False
+    supervised: bool = False
     wait_at_start: bool = False
     open_s: float = 10.0
     read_s: float = 5.0
@@ -57,7 +57,7 @@ class CaptureSettings:
     backoff: Backoff = field(default_factory=Backoff)
 
 
-class Capture:
+class CaptureStage:
     """Reads frames until the source ends for good, ``stop`` or ``max_frames``.
 
     ``say(state, reason)`` is told when the source connects, is live, stale, lost or ended,
@@ -82,17 +82,17 @@ class Capture:
         self._clock = clock
         self._recorder = recorder
         self._say = say
-        self._faults = Faults(settings.camera)
+        self._faults = SourceFaults(settings.camera)
         self._fault: SourceError | None = None
         self._connected_at = 0  # the number of the connection's first frame
         self._found_end = found_end
-        self._live = settings.live
-        self._connection: Connection | None = None
-        self._stuck: list[Connection] = []
+        self._supervised = settings.supervised
+        self._connection: ReaderThread | None = None
+        self._stuck: list[ReaderThread] = []
         self._format: FrameFormat | None = None
         self._pool: FramePool | None = None
         self._pools: list[FramePool] = []  # the one that is used is the last
-        self._reads: deque[Read] = deque()
+        self._reads: deque[PendingRead] = deque()
         self._turn = 0
         self._freed: asyncio.Future[None] | None = None
         self._loop = asyncio.get_running_loop()
@@ -113,7 +113,7 @@ class Capture:
 
     async def open(self) -> FrameFormat | None:
         """Open the source; None where it may come later."""
-        if self._settings.live and self._settings.wait_at_start:
+        if self._settings.supervised and self._settings.wait_at_start:
             return None
         try:
             await self._connect()
@@ -169,7 +169,7 @@ class Capture:
         try:
             if self._connection is None:
                 await self._connect()
-            if await self._pump() or not self._live:
+            if await self._pump() or not self._supervised:
                 return None
             return "the stream ended"
         except ChannelClosed:
@@ -179,7 +179,7 @@ class Capture:
                 return None
             if not isinstance(error, PipelineError):
                 error = self._faults.unexpected("capture", error)
-            if not self._live:
+            if not self._supervised:
                 self.error = error
                 return None
             return str(error)
@@ -197,13 +197,13 @@ class Capture:
         self._say("connecting", "")
         self._fault, self._connected_at = None, self._sequence
         reader = self._faults.call("open", self._make_reader)
-        self._connection = connection = Connection(
+        self._connection = connection = ReaderThread(
             self.name, reader, self._clock, self._faults, sampled=settings.stale_s > 0
         )
         self._damaged = 0
-        found = await connection.open(settings.open_s if settings.live else None)
-        if self._live and not connection.live:
-            self._live = False
+        found = await connection.open(settings.open_s if settings.supervised else None)
+        if self._supervised and not connection.live:
+            self._supervised = False
             self._found_end()
         if self._format is not None:
             self._recorder.reconnects += 1
@@ -248,7 +248,7 @@ class Capture:
                     return True
                 pause = backoff.max_s
 
-    def _still_stuck(self) -> list[Connection]:
+    def _still_stuck(self) -> list[ReaderThread]:
         self._stuck = [connection for connection in self._stuck if not connection.ended]
         return self._stuck
 
@@ -277,7 +277,7 @@ class Capture:
         """Have the next frame read, and one more ahead where none will be too old."""
         assert self._connection is not None
         assert self._pool is not None
-        most = _AHEAD if self._channel.policy == "block" else 1
+        most = _AHEAD if self._channel.overflow == "block" else 1
         if self._settings.max_frames is not None:
             most = min(most, self._settings.max_frames - self._sequence)
         while len(self._reads) < most:
@@ -298,7 +298,7 @@ class Capture:
     async def _buffer(self) -> Frame | None:
         """A buffer for the next frame; None: it must be dropped, for all are held."""
         assert self._pool is not None
-        while (frame := self._pool.try_acquire()) is None and self._channel.policy == "block":
+        while (frame := self._pool.try_acquire()) is None and self._channel.overflow == "block":
             if self._stopping.is_set():
                 return None
             self._freed = self._loop.create_future()
@@ -325,12 +325,12 @@ class Capture:
         camera = self._settings.camera
         _log.warning("%s: %s", camera, KEPT, extra={"source": camera})
 
-    async def _take(self, read: Read) -> bool:
+    async def _take(self, read: PendingRead) -> bool:
         """One frame from the reader into the channel; False at its end."""
         assert self._connection is not None
         frame = read.frame
         try:
-            timeout = self._settings.read_s if self._live else None
+            timeout = self._settings.read_s if self._supervised else None
             taken = await self._connection.taken(read, timeout)
             if taken is None:
                 return False
@@ -363,7 +363,7 @@ class Capture:
         elif frame is not None:
             frame.release()
 
-    async def _put(self, frame: Frame, sequence: int, taken: Taken) -> None:
+    async def _put(self, frame: Frame, sequence: int, taken: ReadResult) -> None:
         frame.camera, frame.sequence = self._settings.camera, sequence
         frame.captured_ns, frame.grabbed_ns = taken.captured, taken.grabbed
         frame.retrieved_ns = taken.retrieved
@@ -389,9 +389,9 @@ class Capture:
         self._next_due_ns = max(self._next_due_ns, captured_ns - period) + period
         return True
 
-    def _check_fresh(self, taken: Taken) -> None:
+    def _check_fresh(self, taken: ReadResult) -> None:
         """SourceError once the picture was the very same for too long."""
-        if not (taken.sample and self._live):
+        if not (taken.sample and self._supervised):
             return
         if taken.sample != self._sample:
             self._sample, self._sample_ns = taken.sample, taken.captured

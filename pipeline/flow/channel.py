@@ -26,9 +26,11 @@ class Channel(Generic[T]):
     item that comes and when it is closed, for a consumer of several channels.
     """
 
-    def __init__(self, capacity: int, policy: Overflow, on_drop: Callable[[T, str], None]) -> None:
+    def __init__(
+        self, capacity: int, overflow: Overflow, on_drop: Callable[[T, str], None]
+    ) -> None:
         self.capacity = capacity
-        self.policy = policy
+        self.overflow = overflow
         self._on_drop = on_drop
         self._items: deque[T] = deque()
         self._getter: asyncio.Future[None] | None = None
@@ -42,7 +44,7 @@ class Channel(Generic[T]):
     @property
     def lossy(self) -> bool:
         """Whether items are dropped when it is full."""
-        return self.policy != "block"
+        return self.overflow != "block"
 
     @property
     def closed(self) -> bool:
@@ -52,10 +54,10 @@ class Channel(Generic[T]):
     async def put(self, item: T) -> None:
         """Hand over an item; ChannelClosed, with the item not taken, after ``close``."""
         while not self._closed and len(self._items) >= self.capacity:
-            if self.policy == "drop_newest":
+            if self.overflow == "drop_newest":
                 self._on_drop(item, "drop_newest")
                 return
-            if self.policy == "latest":
+            if self.overflow == "latest":
                 self._on_drop(self._items.popleft(), "latest")
                 break
             self._putter = asyncio.get_running_loop().create_future()

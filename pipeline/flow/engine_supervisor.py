@@ -17,7 +17,7 @@ from pipeline.memory.ring import Ring, Slot
 if TYPE_CHECKING:
     from pipeline import _native
 
-__all__ = ["EngineRoom", "EngineSettings"]
+__all__ = ["EngineSettings", "EngineSupervisor"]
 
 _log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class EngineSettings:
     backoff: Backoff = field(default_factory=lambda: Backoff(attempts=5))
 
 
-class EngineRoom:
+class EngineSupervisor:
     """Hands out slots; replaces the whole executor when it must be.
 
     The one that is replaced goes on owning its memory: a hung run's buffers are not used again

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 from pipeline.flow.channel import Channel, ChannelClosed
 
-__all__ = ["Selector"]
+__all__ = ["FairShare"]
 
 T = TypeVar("T")
 
@@ -20,7 +20,7 @@ class _Turn(Generic[T]):
     due: float
 
 
-class Selector(Generic[T]):
+class FairShare(Generic[T]):
     """Gives the next item of the channel that had the smallest share so far.
 
     Each item costs its channel 1 / weight; the cheapest channel with something waiting is

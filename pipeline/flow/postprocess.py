@@ -18,25 +18,25 @@ from pipeline.errors import (
     unexpected,
 )
 from pipeline.flow.channel import Channel, ChannelClosed
-from pipeline.flow.engine_supervisor import EngineRoom
+from pipeline.flow.engine_supervisor import EngineSupervisor
 from pipeline.flow.outlet import Outlet
 from pipeline.flow.run_timeout import HungError, RunWatch
-from pipeline.flow.slot_filler import InFlight, Placed
+from pipeline.flow.slot_filler import BatchItem, InFlight
 from pipeline.flow.stage import Stage
 from pipeline.memory.frame import Frame
-from pipeline.memory.results import Detections, Lease, RawOutput, Result, Stamps
+from pipeline.memory.results import Detections, Holders, RawOutput, Result, Stamps
 from pipeline.memory.ring import RunReport
 
-__all__ = ["Finish"]
+__all__ = ["PostprocessStage"]
 
 
-class Finish(Stage):
+class PostprocessStage(Stage):
     """Awaits each run in the order of submission, decodes it and hands the results on."""
 
     def __init__(
         self,
         postprocess: Postprocess,
-        engine: EngineRoom,
+        engine: EngineSupervisor,
         in_flight: Channel[InFlight],
         outlets: list[Outlet],
         clock: Clock,
@@ -98,7 +98,7 @@ class Finish(Stage):
         keeps = self._postprocess.keeps_outputs
         release = item.slot.release
         if keeps and len(item.placed) > 1:
-            release = Lease(release, len(item.placed)).release
+            release = Holders(release, len(item.placed)).release
         made = 0
         try:
             for placed in item.placed:
@@ -167,7 +167,7 @@ class Finish(Stage):
             mapping,
             frame.view,
             outputs if keeps else tuple,
-            Lease(give_back),
+            Holders(give_back),
         )
 
     async def _deliver(self, result: Result, frame: Frame) -> None:
@@ -191,7 +191,9 @@ def _outputs(item: InFlight, index: int) -> Sequence[npt.NDArray[Any]]:
     return [array[index : index + 1] for array in item.slot.outputs]
 
 
-def _stamps(item: InFlight, placed: Placed, report: RunReport, started: int, ended: int) -> Stamps:
+def _stamps(
+    item: InFlight, placed: BatchItem, report: RunReport, started: int, ended: int
+) -> Stamps:
     frame = placed.frame
     return Stamps(
         frame.captured_ns,

@@ -12,16 +12,16 @@ from pipeline.clock import Clock
 from pipeline.contracts import Reader
 from pipeline.errors import SourceError
 from pipeline.flow.deadline import Deadline
-from pipeline.flow.source_faults import Faults
+from pipeline.flow.source_faults import SourceFaults
 from pipeline.memory.frame import Frame, FrameFormat
 from pipeline.worker import Worker
 
-__all__ = ["Connection", "Read", "Taken"]
+__all__ = ["PendingRead", "ReadResult", "ReaderThread"]
 
 T = TypeVar("T")
 
 
-class Taken(NamedTuple):
+class ReadResult(NamedTuple):
     """When a frame was begun, captured, grabbed and decoded (ns).
 
     ``decoded`` false: it was passed over. ``sample``: a few of its pixels, if asked for.
@@ -35,7 +35,7 @@ class Taken(NamedTuple):
     sample: bytes
 
 
-class Read:
+class PendingRead:
     """A frame that is being read or will be; ``frame`` None: it is only passed over.
 
     ``again``: it was grabbed before and did not fit the buffer it was for. The reader's thread
@@ -44,7 +44,7 @@ class Read:
 
     __slots__ = ("_hold", "again", "frame", "taken")
 
-    taken: asyncio.Future[Taken | None]
+    taken: asyncio.Future[ReadResult | None]
 
     def __init__(self, frame: Frame | None, *, again: bool = False) -> None:
         self.frame = frame
@@ -68,11 +68,17 @@ class Read:
         return True
 
 
-class Connection:
+class ReaderThread:
     """From opening a reader to closing it; opened again, it is another connection."""
 
     def __init__(
-        self, name: str, reader: Reader, clock: Clock, faults: Faults, *, sampled: bool = False
+        self,
+        name: str,
+        reader: Reader,
+        clock: Clock,
+        faults: SourceFaults,
+        *,
+        sampled: bool = False,
     ) -> None:
         self._reader = reader
         self._faults = faults
@@ -96,18 +102,18 @@ class Connection:
         turn: int = 0,
         *,
         again: bool = False,
-    ) -> Read:
+    ) -> PendingRead:
         """Have the next frame decoded into ``frame`` if its capture stamp is wanted.
 
         Several may be begun: they are read in order. Once one of a ``turn`` has failed or was
         the end, those begun after it in the same turn are not read. With ``again`` it is the
         frame that was grabbed last and turned out to be of another format.
         """
-        read = Read(frame, again=again)
+        read = PendingRead(frame, again=again)
         read.taken = self._worker.submit(self._read, read, wanted, turn)
         return read
 
-    async def taken(self, read: Read, timeout: float | None) -> Taken | None:
+    async def taken(self, read: PendingRead, timeout: float | None) -> ReadResult | None:
         """What was read, None at the end; the oldest that was begun.
 
         SourceError when the reader fails or nothing comes within ``timeout`` s.
@@ -186,10 +192,12 @@ class Connection:
         self._opened = True
         return frame_format
 
-    def _read(self, read: Read, wanted: Callable[[int], bool], turn: int) -> Taken | None:
+    def _read(
+        self, read: PendingRead, wanted: Callable[[int], bool], turn: int
+    ) -> ReadResult | None:
         if not read.claim():
             return None
-        taken: Taken | None = None
+        taken: ReadResult | None = None
         try:
             if turn != self._broken_turn:
                 taken = self._faults.call("read", self._read_now, read, wanted)
@@ -200,7 +208,7 @@ class Connection:
             if read.frame is not None:
                 read.frame.release()
 
-    def _read_now(self, read: Read, wanted: Callable[[int], bool]) -> Taken | None:
+    def _read_now(self, read: PendingRead, wanted: Callable[[int], bool]) -> ReadResult | None:
         frame = read.frame
         if not read.again:
             began = self._clock.now()
@@ -216,7 +224,7 @@ class Connection:
                 height, width, *_ = frame.pixels.shape
                 sample = frame.pixels[:: height // 16 + 1, :: width // 16 + 1].tobytes()
         now = self._clock.now()
-        return Taken(self._began, self._captured, self._grabbed, now, decoded, sample)
+        return ReadResult(self._began, self._captured, self._grabbed, now, decoded, sample)
 
     def _close(self) -> None:
         if self._opened:

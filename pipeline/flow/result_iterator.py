@@ -27,11 +27,11 @@ class Receiver:
     def __init__(
         self,
         capacity: int,
-        policy: Overflow,
+        overflow: Overflow,
         lost: Callable[[], None],
         left: Callable[[], None],
     ) -> None:
-        self.channel: Channel[Result] = Channel(capacity, policy, self._drop)
+        self.channel: Channel[Result] = Channel(capacity, overflow, self._drop)
         self.used = False
         self._lost = lost
         self.left = left

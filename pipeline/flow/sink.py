@@ -15,7 +15,7 @@ from pipeline.flow.events import State
 from pipeline.flow.stage import Stage
 from pipeline.memory.results import Result, end_loan
 
-__all__ = ["Deliver"]
+__all__ = ["SinkStage"]
 
 _log = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ _LAST_SECONDS = 5.0
 _REMINDER_SECONDS = 60.0
 
 
-class Deliver(Stage):
+class SinkStage(Stage):
     """Writes results to a sink, on the sink's own thread, until no result is left.
 
     ``on_error`` says what a failure does: stop everything, retry the same result, or disable

@@ -13,17 +13,17 @@ import numpy.typing as npt
 from pipeline.clock import Clock
 from pipeline.contracts import FrameMapping, Preprocess
 from pipeline.errors import SourceError
-from pipeline.flow.engine_supervisor import EngineRoom
-from pipeline.flow.source_faults import Faults
+from pipeline.flow.engine_supervisor import EngineSupervisor
+from pipeline.flow.source_faults import SourceFaults
 from pipeline.flow.stats import CameraRecorder
 from pipeline.memory.frame import Frame, FrameFormat
-from pipeline.memory.ring import PlannedRun, Ring, Slot
+from pipeline.memory.ring import PreparedRun, Ring, Slot
 
-__all__ = ["Feed", "InFlight", "Placed", "Placer"]
+__all__ = ["BatchItem", "CameraFeed", "InFlight", "SlotFiller"]
 
 
 @dataclass
-class Feed:
+class CameraFeed:
     """One camera as the engine sees it: its preprocessing, its limit of age and its counters.
 
     ``fail`` is called on the loop with the number of a frame that preprocessing failed for.
@@ -35,21 +35,21 @@ class Feed:
     max_age_ns: int | None = None
     fail: Callable[[SourceError, int], None] = lambda error, sequence: None
     format: FrameFormat | None = None  # of the frames that preprocess is fitted to
-    faults: Faults = field(init=False)
+    faults: SourceFaults = field(init=False)
 
     def __post_init__(self) -> None:
-        self.faults = Faults(self.name)
+        self.faults = SourceFaults(self.name)
 
 
 @dataclass(slots=True, eq=False)
-class Placed:
+class BatchItem:
     """A frame in a slot. How it lies there and since when is known once it was written.
 
     ``failure``: why it could not be written.
     """
 
     frame: Frame
-    feed: Feed
+    feed: CameraFeed
     mapping: FrameMapping | None = None
     started_ns: int = 0
     failure: SourceError | None = None
@@ -71,8 +71,8 @@ class InFlight:
     batch: int
     ring: Ring
     slot: Slot
-    run: PlannedRun
-    placed: list[Placed] = field(default_factory=list)
+    run: PreparedRun
+    placed: list[BatchItem] = field(default_factory=list)
     submitted_ns: int = 0
     lost: bool = False
 
@@ -85,13 +85,15 @@ class InFlight:
             placed.drop(cause)
 
 
-class Placer:
+class SlotFiller:
     """What dispatch does on its own thread, in the order in which the slots were acquired."""
 
-    def __init__(self, engine: EngineRoom, clock: Clock) -> None:
+    def __init__(self, engine: EngineSupervisor, clock: Clock) -> None:
         self._engine = engine
         self._clock = clock
-        self._padding: dict[int, Feed] = {}  # whose padding is at each place of the ring's slots
+        self._padding: dict[
+            int, CameraFeed
+        ] = {}  # whose padding is at each place of the ring's slots
         self._padded_ring: Ring | None = None
         self._claiming = threading.Lock()
         self._loop = asyncio.get_running_loop()
@@ -149,11 +151,11 @@ class Placer:
         return True
 
     @staticmethod
-    def _failed(placed: Placed, error: SourceError) -> None:
+    def _failed(placed: BatchItem, error: SourceError) -> None:
         placed.failure = error
         placed.feed.format = None  # preprocess must be fitted again
 
-    def _place(self, item: InFlight, placed: Placed, index: int) -> None:
+    def _place(self, item: InFlight, placed: BatchItem, index: int) -> None:
         frame, feed = placed.frame, placed.feed
         place = item.slot.index * item.batch + index
         placed.started_ns = self._clock.now()
@@ -165,7 +167,7 @@ class Placer:
         feed.faults.call("preprocess", process, frame.pixels, _target(item, index), place)
         placed.mapping = feed.preprocess.mapping
 
-    def _claim(self, ring: Ring, place: int, feed: Feed) -> None:
+    def _claim(self, ring: Ring, place: int, feed: CameraFeed) -> None:
         """Another camera's frame, or another ring's memory, was here: padding must be redone."""
         with self._claiming:
             if ring is not self._padded_ring:

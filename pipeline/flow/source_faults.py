@@ -9,7 +9,7 @@ from typing import TypeVar, TypeVarTuple
 
 from pipeline.errors import ConfigError, PipelineError, SourceError
 
-__all__ = ["Faults"]
+__all__ = ["SourceFaults"]
 
 _log = logging.getLogger(__name__)
 _LONGEST = 200
@@ -18,7 +18,7 @@ Ts = TypeVarTuple("Ts")
 T = TypeVar("T")
 
 
-class Faults:
+class SourceFaults:
     """One camera's seam: nothing but SourceError and ConfigError leaves its parts.
 
     Each kind of unexpected error is logged once, with its traceback. It is a fault of the part,

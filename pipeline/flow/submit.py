@@ -7,17 +7,17 @@ import asyncio
 from pipeline.clock import Clock
 from pipeline.errors import PipelineError
 from pipeline.flow.channel import Channel, ChannelClosed
-from pipeline.flow.engine_supervisor import EngineRoom
-from pipeline.flow.fair_share import Selector
-from pipeline.flow.slot_filler import Feed, InFlight, Placed, Placer
+from pipeline.flow.engine_supervisor import EngineSupervisor
+from pipeline.flow.fair_share import FairShare
+from pipeline.flow.slot_filler import BatchItem, CameraFeed, InFlight, SlotFiller
 from pipeline.flow.stage import Stage
 from pipeline.memory.frame import Frame
 from pipeline.memory.ring import Ring, RunReport, Slot
 
-__all__ = ["Dispatch"]
+__all__ = ["SubmitStage"]
 
 
-class Dispatch(Stage):
+class SubmitStage(Stage):
     """Waits for a slot first and for a frame then, so that the frame is the newest there is.
 
     Which camera is next is the selector's choice. Where the model takes a batch, a slot waits
@@ -29,9 +29,9 @@ class Dispatch(Stage):
 
     def __init__(
         self,
-        feeds: dict[str, Feed],
-        frames: Selector[Frame],
-        engine: EngineRoom,
+        feeds: dict[str, CameraFeed],
+        frames: FairShare[Frame],
+        engine: EngineSupervisor,
         in_flight: Channel[InFlight],
         clock: Clock,
         batch_wait_s: float = 0.005,
@@ -43,7 +43,7 @@ class Dispatch(Stage):
         self._in_flight = in_flight
         self._clock = clock
         self._batch_wait_s = batch_wait_s
-        self._placer = Placer(engine, clock)
+        self._filler = SlotFiller(engine, clock)
         self.newest = False
         self._runs: set[asyncio.Future[RunReport]] = set()
         self._turn: asyncio.Future[None] | None = None
@@ -72,7 +72,7 @@ class Dispatch(Stage):
             await self._turn
 
     def _begun(self, ring: Ring, slot: Slot) -> InFlight:
-        run = slot.plan()
+        run = slot.prepare()
         if self.newest:
             self._runs.add(run.future)
             run.future.add_done_callback(self._ended)
@@ -115,10 +115,10 @@ class Dispatch(Stage):
         Whether the run's own thread does it, so that the stage's has nothing to do.
         """
         index, feed = len(item.placed), self._feeds[frame.camera]
-        item.placed.append(Placed(frame, feed))
+        item.placed.append(BatchItem(frame, feed))
         # One context that is at work already had better not be kept from it by drawing.
         idle = self.newest or self._engine.contexts > 1
-        if item.batch == 1 and idle and self._placer.draw(item):
+        if item.batch == 1 and idle and self._filler.draw(item):
             return True
         frame.retain()
         self._send(item, index, index + 1 == item.batch)
@@ -126,7 +126,7 @@ class Dispatch(Stage):
 
     def _send(self, item: InFlight, index: int | None, last: bool) -> None:
         assert self._worker is not None, "the stage is not open"
-        self._worker.send(item.run.fail, self._placer.work, item, index, last)
+        self._worker.send(item.run.fail, self._filler.work, item, index, last)
 
     async def _next(self) -> Frame:
         """The next frame that is not too old."""

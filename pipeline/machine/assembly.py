@@ -28,18 +28,18 @@ from pipeline.errors import (
     SourceError,
 )
 from pipeline.flow.backoff import Backoff
-from pipeline.flow.capture import Capture, CaptureSettings
+from pipeline.flow.capture import CaptureSettings, CaptureStage
 from pipeline.flow.channel import Channel
-from pipeline.flow.engine_supervisor import EngineRoom, EngineSettings
+from pipeline.flow.engine_supervisor import EngineSettings, EngineSupervisor
 from pipeline.flow.events import Event, EventHub, EventLog, State
-from pipeline.flow.fair_share import Selector
+from pipeline.flow.fair_share import FairShare
 from pipeline.flow.outlet import Outlet
-from pipeline.flow.postprocess import Finish
-from pipeline.flow.sink import Deliver
-from pipeline.flow.slot_filler import Feed, InFlight
+from pipeline.flow.postprocess import PostprocessStage
+from pipeline.flow.sink import SinkStage
+from pipeline.flow.slot_filler import CameraFeed, InFlight
 from pipeline.flow.stage import Stage
 from pipeline.flow.stats import CameraRecorder, Kind, Recorder
-from pipeline.flow.submit import Dispatch
+from pipeline.flow.submit import SubmitStage
 from pipeline.machine import wiring
 from pipeline.memory.frame import Frame, FrameFormat
 from pipeline.memory.results import Result
@@ -65,7 +65,7 @@ class Assembly:
     def __init__(
         self,
         config: Config,
-        graph: wiring.Graph,
+        wired: wiring.Wiring,
         clock: Clock,
         recorder: Recorder,
         max_frames: int | None = None,
@@ -73,30 +73,32 @@ class Assembly:
     ) -> None:
         self.config = config
         self._ready = ready  # the engine's first executor, where it is open already
-        self.graph = graph
+        self.wiring = wired
         self.clock = clock
         self.recorder = recorder
         self.max_frames = max_frames
         self.events = EventHub()
-        self.program_policy = graph.program_policy
+        self.program_overflow = wired.program_overflow
         self.zero_copy: dict[str, str] = {}
         self.notes: dict[str, str] = {}
         self.outlets: list[Outlet] = []
-        self.captures: dict[str, Capture] = {}
-        self.sinks: list[Deliver] = []
+        self.captures: dict[str, CaptureStage] = {}
+        self.sinks: list[SinkStage] = []
         self._channels: dict[str, Channel[Frame]] = {}
-        self._feeds: dict[str, Feed] = {}
-        self._selector: Selector[Frame] = Selector()
+        self._feeds: dict[str, CameraFeed] = {}
+        self._selector: FairShare[Frame] = FairShare()
         self._in_flight: Channel[InFlight] = Channel(
-            graph.depth, "block", lambda item, cause: item.drop(cause)
+            wired.depth, "block", lambda item, cause: item.drop(cause)
         )
         self._postprocess = make_postprocess(config.postprocess)
         model = config.model
         settings = EngineSettings(
             model.run_timeout_s, model.max_failures, Backoff(attempts=model.reopen_attempts)
         )
-        self.engine = EngineRoom(self._open_engine, settings, self._saying("engine", "engine"))
-        self.dispatch = Dispatch(
+        self.engine = EngineSupervisor(
+            self._open_engine, settings, self._saying("engine", "engine")
+        )
+        self.dispatch = SubmitStage(
             self._feeds,
             self._selector,
             self.engine,
@@ -104,7 +106,9 @@ class Assembly:
             clock,
             model.batch_wait_ms / 1e3,
         )
-        self.finish = Finish(self._postprocess, self.engine, self._in_flight, self.outlets, clock)
+        self.finish = PostprocessStage(
+            self._postprocess, self.engine, self._in_flight, self.outlets, clock
+        )
         self._make_sinks()
 
     def add_camera(
@@ -112,13 +116,13 @@ class Assembly:
         camera: wiring.CameraWiring,
         source: SourceSettings,
         arrays: AsyncIterable[Any] | Reader | None = None,
-    ) -> Capture:
+    ) -> CaptureStage:
         """Make the parts of one camera; its frames are taken once its capture runs.
 
         ``arrays`` are its frames, or read them, in place of what the settings name.
         """
         name, recorder = camera.name, self.recorder.camera(camera.name)
-        if self.graph.needs_images:
+        if self.wiring.needs_images:
             source = source.model_copy(update={"pixels": "bgr"})
         drop = functools.partial(_drop_frame, recorder)
         channel: Channel[Frame] = Channel(camera.queue, camera.overflow, drop)
@@ -128,11 +132,11 @@ class Assembly:
             name,
             camera.paced,
             camera.buffers,
-            camera.live,
+            camera.supervised,
             camera.wait_at_start,
             source.open_timeout_s,
             source.read_timeout_s,
-            source.stale_after_s if camera.live else 0.0,
+            source.stale_after_s if camera.supervised else 0.0,
             source.max_fps,
             min((limit for limit in limits if limit is not None), default=None),
             source.max_pixels,
@@ -148,13 +152,13 @@ class Assembly:
         )
         found_end = functools.partial(self._lose_nothing, channel, source)
         say = self._saying("camera", name)
-        capture = Capture(make, channel, settings, self.clock, recorder, say, found_end)
+        capture = CaptureStage(make, channel, settings, self.clock, recorder, say, found_end)
         age = None if source.max_age_ms is None else round(source.max_age_ms * 1e6)
         own = self.config.preprocess_of(source)
         swap = own.color != image_input(self.config).color
         preprocess = Preprocessor(own, swap_colors=swap)
         self.dispatch.newest |= camera.overflow != "block"
-        self._feeds[name] = Feed(name, preprocess, recorder, age, capture.fail)
+        self._feeds[name] = CameraFeed(name, preprocess, recorder, age, capture.fail)
         self._selector.add(name, channel, source.weight)
         self._channels[name] = channel
         self.captures[name] = capture
@@ -169,7 +173,7 @@ class Assembly:
         """What places the frames of a camera in the model's input."""
         return self._feeds[camera].preprocess
 
-    def forget_camera(self, name: str, capture: Capture) -> None:
+    def forget_camera(self, name: str, capture: CaptureStage) -> None:
         """Drop what waits of a camera that was removed, and all that is known of it, once."""
         if self.captures.get(name) is not capture:
             return
@@ -210,7 +214,7 @@ class Assembly:
     def _uri_of(self, name: str) -> str:
         return "source.uri" if self.config.source else f"cameras.{name}.uri"
 
-    def _fit(self, feed: Feed, found: FrameFormat, executor: Executor) -> None:
+    def _fit(self, feed: CameraFeed, found: FrameFormat, executor: Executor) -> None:
         try:
             feed.faults.call("preprocess", feed.preprocess.open, found, executor.inputs[0])
         except SourceError as error:
@@ -227,7 +231,7 @@ class Assembly:
         for channel in self._channels.values():
             channel.clear()
         self._in_flight.clear()
-        stages: list[Capture | Stage] = [
+        stages: list[CaptureStage | Stage] = [
             *self.captures.values(),
             self.dispatch,
             self.finish,
@@ -253,7 +257,7 @@ class Assembly:
 
     def _unwritten(self) -> Iterator[SinkError]:
         """An error for each sink that still fails at the end."""
-        for wired, sink in zip(self.graph.sinks, self.sinks, strict=True):
+        for wired, sink in zip(self.wiring.sinks, self.sinks, strict=True):
             if sink.failing is not None:
                 lost = self.recorder.undelivered[wired.name]
                 yield SinkError(f"{sink.failing}; {lost} results were not written")
@@ -276,12 +280,12 @@ class Assembly:
             _log.warning("%s: too slow, results are left out", receiver, extra=extra)
 
     def _make_sinks(self) -> None:
-        for settings, sink in zip(self.config.sinks, self.graph.sinks, strict=True):
+        for settings, sink in zip(self.config.sinks, self.wiring.sinks, strict=True):
             channel: Channel[Result] = Channel(
-                sink.queue, sink.policy, functools.partial(self.drop_result, sink.name)
+                sink.queue, sink.overflow, functools.partial(self.drop_result, sink.name)
             )
             self.sinks.append(
-                Deliver(
+                SinkStage(
                     f"sink-{sink.name}",
                     make_sink(settings),
                     channel,
@@ -291,7 +295,7 @@ class Assembly:
                 )
             )
             # What waits, what is being written, and what is on its way.
-            spares = sink.queue + 2 if sink.policy == "drop_newest" else 0
+            spares = sink.queue + 2 if sink.overflow == "drop_newest" else 0
             outlet = Outlet(
                 channel,
                 needs_image=sink.needs_image,
@@ -312,7 +316,7 @@ class Assembly:
             with located("postprocess.kind"):
                 self._postprocess.open(*_single(executor))
             with located("ring.depth"):
-                ring = await ring_that_fits(executor, self.graph.depth, self.graph.least_depth)
+                ring = await ring_that_fits(executor, self.wiring.depth, self.wiring.least_depth)
             if ready is not None:
                 executor.trim()  # what it was measured with
         except BaseException:
@@ -335,16 +339,16 @@ class Assembly:
         """A URL turned out to be a file: it and, if all are, the receivers wait for one another."""
         if source.overflow is not None or source.realtime:
             return
-        channel.policy = "block"
+        channel.overflow = "block"
         if any(other.lossy for other in self._channels.values()):
             return
         self.dispatch.newest = False
-        self.program_policy = "block"
+        self.program_overflow = "block"
         # The sinks' come first and in their order, then the program's own.
-        policies = [settings.policy for settings in self.config.sinks]
-        for outlet, policy in zip_longest(self.outlets, policies):
-            if policy is None:
-                outlet.channel.policy = "block"
+        overflows = [settings.overflow for settings in self.config.sinks]
+        for outlet, overflow in zip_longest(self.outlets, overflows):
+            if overflow is None:
+                outlet.channel.overflow = "block"
 
 
 def _drop_frame(recorder: CameraRecorder, frame: Frame, cause: str) -> None:
@@ -353,7 +357,7 @@ def _drop_frame(recorder: CameraRecorder, frame: Frame, cause: str) -> None:
 
 
 def image_input(config: Config) -> ImageInput:
-    """What the engine converts; one that cannot swap colours gets them swapped."""
+    """What the engine converts; one that cannot swap colors gets them swapped."""
     preprocess = config.preprocess
     color = preprocess.color if engine_module(config.model.engine).SWAPS_COLORS else "bgr"
     return ImageInput(color, preprocess.mean, preprocess.scale)

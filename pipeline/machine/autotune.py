@@ -16,7 +16,7 @@ from pipeline.engines.autotune_choice import Choice, Span, Tried, choose, counts
 from pipeline.engines.executor import Executor
 from pipeline.engines.settings import ModelSettings
 from pipeline.errors import ClosedError, ConfigError, EngineError, RunError
-from pipeline.flow.engine_supervisor import EngineRoom, EngineSettings
+from pipeline.flow.engine_supervisor import EngineSettings, EngineSupervisor
 from pipeline.machine.assembly import image_input, located, ring_that_fits
 from pipeline.machine.wiring import automatic_depth, ring_depth
 from pipeline.memory.ring import Ring
@@ -75,7 +75,7 @@ async def tune(config: Config, abandoned: list[str]) -> Tuned:
 class _Candidate:
     """A setting on an open model, and the best of its figures so far."""
 
-    def __init__(self, room: EngineRoom, threads: int | None) -> None:
+    def __init__(self, room: EngineSupervisor, threads: int | None) -> None:
         assert room.ring is not None
         self.room = room
         self.executor, self.ring = room.executor, room.ring
@@ -182,7 +182,7 @@ class _Probe:
         if candidate is not None:
             self._abandoned += await candidate.room.close(_CLOSE_SECONDS)
 
-    def _room(self, model: ModelSettings) -> EngineRoom:
+    def _room(self, model: ModelSettings) -> EngineSupervisor:
         async def make() -> tuple[Executor, Ring]:
             executor = await Executor.from_settings(model, image_input(self._config))
             try:
@@ -197,7 +197,9 @@ class _Probe:
                 await executor.close(0.5)
                 raise
 
-        room = EngineRoom(make, EngineSettings(model.run_timeout_s), lambda state, reason: None)
+        room = EngineSupervisor(
+            make, EngineSettings(model.run_timeout_s), lambda state, reason: None
+        )
         return room
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from pipeline.config.settings import CAMERA_NAME, Config
 from pipeline.errors import ClosedError, ConfigError, SourceError
-from pipeline.flow.capture import Capture
+from pipeline.flow.capture import CaptureStage
 from pipeline.machine import wiring
 from pipeline.machine.assembly import Assembly
 from pipeline.sources import SourceSettings
@@ -110,19 +110,19 @@ class Cameras:
         if self._ending:
             self._end_if_none_is_left()
 
-    async def _close(self, name: str, capture: Capture) -> None:
+    async def _close(self, name: str, capture: CaptureStage) -> None:
         try:
             if not await capture.close(_STOP_SECONDS):
                 self._abandoned.append(capture.name)
         finally:
             self._parts.forget_camera(name, capture)
 
-    def _start(self, name: str, capture: Capture) -> None:
+    def _start(self, name: str, capture: CaptureStage) -> None:
         assert self._group is not None
         task = self._group.create_task(self._run(name, capture), name=capture.name)
         self._tasks[name] = task
 
-    async def _run(self, name: str, capture: Capture) -> None:
+    async def _run(self, name: str, capture: CaptureStage) -> None:
         await asyncio.sleep(0)  # an eager task has begun before `_start` knows it
         try:
             await capture.run()

@@ -75,7 +75,7 @@ class Runner:
         self._max_frames = max_frames
         self._clock: Clock = clock or MonotonicClock()
         self._live = live if frames is not None else None
-        self._graph = wiring.build(config, live=self._live)
+        self._wiring = wiring.build(config, live=self._live)
         self.recorder = Recorder(self._clock.now)
         self._parts: Assembly | None = None
         self._choice: Choice | None = None
@@ -90,7 +90,7 @@ class Runner:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
         self._receiver = Receiver(
-            wiring.PROGRAM_QUEUE, self._graph.program_policy, self._lost, self._left
+            wiring.PROGRAM_QUEUE, self._wiring.program_overflow, self._lost, self._left
         )
         self._waiters = 0
         self._only_sinks = False
@@ -160,11 +160,11 @@ class Runner:
 
     def _make_parts(self, config: Config, engine: Executor | None = None) -> Assembly:
         """All parts, not yet open but for the engine, where that is open already."""
-        self._graph = wiring.build(config, live=self._live)
+        self._wiring = wiring.build(config, live=self._live)
         self._parts = parts = Assembly(
-            config, self._graph, self._clock, self.recorder, self._max_frames, engine
+            config, self._wiring, self._clock, self.recorder, self._max_frames, engine
         )
-        for camera in self._graph.cameras:
+        for camera in self._wiring.cameras:
             parts.add_camera(camera, config.sources[camera.name], self._frames)
         self._cameras = Cameras(config, parts, self._failure.record, self.abandoned)
         return parts
@@ -259,7 +259,7 @@ class Runner:
     async def drain(self, deadline: float | None = None) -> None:
         """Take no more frames and let what is in flight come through, at most ``deadline`` s.
 
-        The configuration's ``drain_seconds`` by default. Afterwards whatever is left is
+        The configuration's ``drain_s`` by default. Afterwards whatever is left is
         dropped, as ``cancel`` does. Legal in every state. For another task than the one in
         ``async for``, which must go on taking results; inside the loop use ``stop``.
         """
@@ -268,7 +268,7 @@ class Runner:
             self.stop()
             return
         await self._refuse_in_loop("drain")
-        limit = self.config.drain_seconds if deadline is None else deadline
+        limit = self.config.drain_s if deadline is None else deadline
         self.stop()
         # A camera that is stuck in a read must not use up the time of the frames in flight.
         giving_up = self._cameras.give_up_after(min(1.0, limit / 2)) if self._cameras else []
@@ -360,7 +360,7 @@ class Runner:
             )
         if not self._parts.engine.ready:
             problems.append("engine: being opened anew")
-        for name in [sink.name for sink in self._graph.sinks]:
+        for name in [sink.name for sink in self._wiring.sinks]:
             if self.recorder.state("sink", name) == "failed":
                 problems.append(f"sink {name}: failed")
             elif self.recorder.lost_within(name, _LATELY):
@@ -383,7 +383,7 @@ class Runner:
             engine=model.engine if executor is None else executor.engine,
             device=model.device if executor is None else executor.device,
             engine_reopened=0 if engine is None else engine.reopened,
-            depth=self._graph.depth if ring is None else ring.depth,
+            depth=self._wiring.depth if ring is None else ring.depth,
             chosen=self._chosen(ring),
             slots={state: states.count(state) for state in sorted(set(states))},
             error=None if self._failure.error is None else str(self._failure.error),
@@ -400,7 +400,7 @@ class Runner:
         first = not self._receiver.used
         iterator = self._receiver.iterate(self._end)
         if first and self._parts is not None:
-            self._receiver.channel.policy = self._parts.program_policy
+            self._receiver.channel.overflow = self._parts.program_overflow
             outlet = Outlet(self._receiver.channel, needs_image=True, lost=self._lost)
             self._parts.outlets.append(outlet)
         self._go.set()

@@ -13,8 +13,8 @@ from pipeline.sources.synthetic import synthetic_settings
 __all__ = [
     "PROGRAM_QUEUE",
     "CameraWiring",
-    "Graph",
     "SinkWiring",
+    "Wiring",
     "automatic_depth",
     "build",
     "camera_wiring",
@@ -29,12 +29,14 @@ _MOST_SLOTS = 256
 
 @dataclass(frozen=True)
 class CameraWiring:
-    """``live``: it is supervised. ``paced``: it plays by the clock. ``buffers``: frame buffers,
-    enough for every place at which a frame of it can be at once.
+    """How one camera is read.
+
+    ``supervised``: it is reopened when lost. ``paced``: it plays by the clock. ``buffers``: frame
+    buffers, enough for every place at which a frame of it can be at once.
     """
 
     name: str
-    live: bool
+    supervised: bool
     paced: bool
     wait_at_start: bool
     overflow: Overflow
@@ -44,16 +46,16 @@ class CameraWiring:
 
 @dataclass(frozen=True)
 class SinkWiring:
-    """A sink's name, queue and policy."""
+    """A sink's name, queue and overflow."""
 
     name: str
     queue: int
-    policy: Overflow
+    overflow: Overflow
     needs_image: bool
 
 
 @dataclass(frozen=True)
-class Graph:
+class Wiring:
     """Cameras in the order of the configuration, the ring's depth, and the sinks.
 
     ``least_depth``: what will do where there is no memory for ``depth``.
@@ -70,12 +72,12 @@ class Graph:
         return any(sink.needs_image for sink in self.sinks)
 
     @property
-    def program_policy(self) -> Literal["block", "latest"]:
+    def program_overflow(self) -> Literal["block", "latest"]:
         """What happens when the program's own loop is slower than the results."""
         return "block" if _all_block(self.cameras) else "latest"
 
 
-def build(config: Config, *, live: bool | None = None) -> Graph:
+def build(config: Config, *, live: bool | None = None) -> Wiring:
     """The wiring of ``config``; ``live`` overrides what the kind of the one source tells."""
     cameras = tuple(
         camera_wiring(config, name, source, live=live) for name, source in config.sources.items()
@@ -84,14 +86,14 @@ def build(config: Config, *, live: bool | None = None) -> Graph:
         SinkWiring(
             f"{settings.kind}-{index}",
             settings.queue,
-            settings.policy or ("block" if _all_block(cameras) else "drop_newest"),
+            settings.overflow or ("block" if _all_block(cameras) else "drop_newest"),
             settings.kind in _NEEDS_IMAGE,
         )
         for index, settings in enumerate(config.sinks)
     )
     depth = ring_depth(config)
     least = config.model.context_count() if automatic_depth(config) else depth
-    return Graph(cameras, depth, least, sinks)
+    return Wiring(cameras, depth, least, sinks)
 
 
 def automatic_depth(config: Config) -> bool:

@@ -32,7 +32,7 @@ class FrameFormat(NamedTuple):
     ``fps`` and ``frames`` are None where the source does not know them. ``pixels`` tells how
     a frame lies in its buffer: ``bgr`` is uint8 (height, width, 3); ``i420`` is uint8
     (height * 3 / 2, width), the rows of Y and then U and V at half the width and height,
-    which are even. ``matrix`` and ``full_range`` say which colours I420 stands for.
+    which are even. ``matrix`` and ``full_range`` say which colors I420 stands for.
     """
 
     width: int

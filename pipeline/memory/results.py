@@ -17,7 +17,7 @@ __all__ = [
     "Detection",
     "Detections",
     "FrameMapping",
-    "Lease",
+    "Holders",
     "RawOutput",
     "Result",
     "Stamps",
@@ -127,7 +127,7 @@ class Stamps(NamedTuple):
         return self.postprocess_end - self.captured
 
 
-class Lease:
+class Holders:
     """Counts the holders of what a result borrows; the last ``release`` gives it back.
 
     ``holders``: how many there are at first.
@@ -141,7 +141,7 @@ class Lease:
         self._give_back = give_back
 
     @property
-    def live(self) -> bool:
+    def held(self) -> bool:
         """Whether anybody still holds it."""
         return self._count > 0
 
@@ -194,7 +194,7 @@ class Result:
     mapping: FrameMapping
     _image: Callable[[], Image]
     _outputs: Callable[[], Sequence[RawOutput]]
-    _lease: Lease | None = None
+    _lease: Holders | None = None
 
     @property
     def captured_ns(self) -> int:
@@ -243,7 +243,7 @@ class Result:
         return self.camera, self.sequence, self.stamps, self.detections, self.mapping
 
     def _check(self) -> None:
-        if self._lease is not None and not self._lease.live:
+        if self._lease is not None and not self._lease.held:
             raise ClosedError(
                 f"result {self.sequence} of camera {self.camera!r}: its frame and outputs were "
                 "given back; use result.copy() to keep them"
@@ -280,7 +280,7 @@ def lend(
         result.mapping,
         image,
         outputs,
-        Lease(give_back),
+        Holders(give_back),
     )
 
 

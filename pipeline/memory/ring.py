@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pipeline import _native
     from pipeline.memory.frame import Image
 
-__all__ = ["Drawing", "PlannedRun", "Ring", "RunReport", "Slot", "SlotInfo", "TensorViews"]
+__all__ = ["Drawing", "PreparedRun", "Ring", "RunReport", "Slot", "SlotInfo", "TensorViews"]
 
 Array = npt.NDArray[Any]
 _log = logging.getLogger(__name__)
@@ -142,12 +142,12 @@ class Slot:
         """
         return self._ring._submit(self._handle, inputs, outputs)
 
-    def plan(self) -> PlannedRun:
+    def prepare(self) -> PreparedRun:
         """A run on the slot's own blocks that is awaited here and started by another thread."""
-        return self._ring._plan(self._handle)
+        return self._ring._prepare(self._handle)
 
 
-class PlannedRun:
+class PreparedRun:
     """A run to come: ``future`` is as that of ``submit``, and ``start`` is for any thread.
 
     Who cannot start it calls ``fail``, on the loop.
@@ -331,11 +331,11 @@ class Ring:
         if asyncio.get_running_loop() is not self._loop:
             raise RuntimeError(f"ring: it belongs to another event loop, {self._loop!r}")
 
-    def _plan(self, handle: _native.Slot) -> PlannedRun:
+    def _prepare(self, handle: _native.Slot) -> PreparedRun:
         future: asyncio.Future[RunReport] = self._loop.create_future()
         # Before it is started: its end must find it.
         self._runs[handle.index, handle.generation] = _Run(handle, future, self._own_routes, {})
-        return PlannedRun(handle, future, self._drawn)
+        return PreparedRun(handle, future, self._drawn)
 
     def _on_ready(self) -> None:
         for index, generation, error in self._native.drain():

@@ -44,12 +44,12 @@ class PreprocessSettings(BaseModel):
         "the aspect and cuts the frame's longer side around its centre.",
     )
     color: Literal["rgb", "bgr"] = Field(
-        default="rgb", description="Colour order that the model was trained with."
+        default="rgb", description="Color order that the model was trained with."
     )
     mean: tuple[_Finite, ...] = Field(
         default=(),
         max_length=4,
-        description="Subtracted from each channel, on the scale 0..255, in the model's colour "
+        description="Subtracted from each channel, on the scale 0..255, in the model's color "
         "order: none, one value, or one for each channel.",
     )
     scale: tuple[_Divisor, ...] = Field(
@@ -68,7 +68,7 @@ class PreprocessSettings(BaseModel):
     )
 
 
-class _Placement(NamedTuple):
+class _Geometry(NamedTuple):
     """Which part of the frame goes to which part of the input; slices of rows and columns."""
 
     source: tuple[slice, slice]
@@ -80,7 +80,7 @@ class Preprocessor:
     """Resizes frames straight into input views, implementing ``Preprocess``.
 
     An input is uint8 (1, H, W, 3) or, for grey models, (1, H, W, 1); rows may be further
-    apart than they are long. Mean and scale are the engine's work, and so is the colour order
+    apart than they are long. Mean and scale are the engine's work, and so is the color order
     unless ``swap_colors``; the input gets BGR, also from frames of planes. Padding is written
     once for each slot. Where OpenCV cannot write into the view (values within a row are apart)
     or would not, the picture is made beside it and copied; ``copies`` counts that.
@@ -89,7 +89,7 @@ class Preprocessor:
     def __init__(self, settings: PreprocessSettings, *, swap_colors: bool = False) -> None:
         self._settings = settings
         self._swap = swap_colors
-        self._placement: _Placement | None = None
+        self._geometry: _Geometry | None = None
         self._drawer: Drawer | None = None
         self._native: _native.Drawer | None = None
         self._frame_shape: tuple[int, ...] = (0, 0, 3)
@@ -111,13 +111,13 @@ class Preprocessor:
                     f"preprocess.{name}: input {spec.name!r} needs 1 or {channels} values, "
                     f"got {given}"
                 )
-        self._placement = _place(self._settings.resize, frame_format, width, height)
+        self._geometry = _place(self._settings.resize, frame_format, width, height)
         self._frame_shape = frame_format.shape
         self._shape = (1, height, width, channels)
         self._padded = set()
         self._beside = None
-        rows, columns = self._placement.target
-        area = Area(*self._placement.source, columns.stop - columns.start, rows.stop - rows.start)
+        rows, columns = self._geometry.target
+        area = Area(*self._geometry.source, columns.stop - columns.start, rows.stop - rows.start)
         order: Order = "grey" if channels == 1 else "rgb" if self._swap else "bgr"
         self._drawer = make_drawer(frame_format, area, order, self._settings.interpolation)
         native = self._drawer.native if isinstance(self._drawer, NativeDrawer) else None
@@ -159,10 +159,10 @@ class Preprocessor:
         self._padded.add(slot_index)
         return Drawing(self._native, rows.start, columns.start, pad)
 
-    def _opened(self) -> _Placement:
-        if self._placement is None:
+    def _opened(self) -> _Geometry:
+        if self._geometry is None:
             raise PipelineError("preprocess: not open")
-        return self._placement
+        return self._geometry
 
     def _draw(self, pixels: Image, inner: npt.NDArray[np.uint8]) -> None:
         assert self._drawer is not None
@@ -193,7 +193,7 @@ def _picture(spec: TensorSpec) -> tuple[int, int, int]:
     return shape[1], shape[2], shape[3]
 
 
-def _place(resize: str, frame: FrameFormat, width: int, height: int) -> _Placement:
+def _place(resize: str, frame: FrameFormat, width: int, height: int) -> _Geometry:
     x0, y0, taken_width, taken_height = 0, 0, frame.width, frame.height  # of the frame
     left, top, new_width, new_height = 0, 0, width, height  # of the input
     across, down = width / frame.width, height / frame.height
@@ -209,7 +209,7 @@ def _place(resize: str, frame: FrameFormat, width: int, height: int) -> _Placeme
         y0, taken_height = _middle(frame.height, height / scale, step)
     # From the sizes as rounded, so that points map back exactly.
     scale_x, scale_y = new_width / taken_width, new_height / taken_height
-    return _Placement(
+    return _Geometry(
         (slice(y0, y0 + taken_height), slice(x0, x0 + taken_width)),
         (slice(top, top + new_height), slice(left, left + new_width)),
         FrameMapping(

@@ -1,6 +1,6 @@
 """Drawing a part of a frame at the model's size: from BGR, or plane by plane from I420.
 
-Colours that are interpolated linearly, the usual case, are drawn by the native core, which takes
+Colors that are interpolated linearly, the usual case, are drawn by the native core, which takes
 less time than OpenCV and allocates nothing; the others by OpenCV.
 """
 

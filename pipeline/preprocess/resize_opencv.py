@@ -40,17 +40,17 @@ class _BgrDrawer:
         self._part = area[:2]
         self._interpolation = interpolation
         self._code = cv2.COLOR_BGR2GRAY if order == "grey" else cv2.COLOR_BGR2RGB
-        # The picture before it becomes grey or its colours are swapped.
-        self._colour: Image | None = None
+        # The picture before it becomes grey or its colors are swapped.
+        self._color: Image | None = None
         if order != "bgr":
-            self._colour = np.empty((area.height, area.width, 3), np.uint8)
+            self._color = np.empty((area.height, area.width, 3), np.uint8)
 
     def draw(self, pixels: Image, into: Image) -> Image:
         part = pixels[self._part]
-        if self._colour is None:
+        if self._color is None:
             return _resize(part, into, self._interpolation)
-        colour = _resize(part, self._colour, self._interpolation)
-        return np.asarray(cv2.cvtColor(colour, self._code, dst=into), np.uint8)
+        color = _resize(part, self._color, self._interpolation)
+        return np.asarray(cv2.cvtColor(color, self._code, dst=into), np.uint8)
 
 
 class _LumaDrawer:

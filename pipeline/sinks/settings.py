@@ -26,7 +26,7 @@ _CONTAINERS = (".mp4", ".mov", ".m4v", ".mkv", ".webm", ".ts", ".avi")
 class _SinkBase(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    policy: Literal["block", "drop_newest"] | None = Field(
+    overflow: Literal["block", "drop_newest"] | None = Field(
         default=None,
         description="When this sink is slower than the results: block holds the pipeline back, "
         "drop_newest leaves results out and counts them. By default block when the source waits "

@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 DEFAULT_FPS = 30.0
 # BGR, well apart and legible on most pictures; bright enough for a label in black.
-_COLOURS = ((80, 220, 60), (60, 120, 255), (255, 160, 40), (60, 220, 240), (240, 90, 220))
+_COLORS = ((80, 220, 60), (60, 120, 255), (255, 160, 40), (60, 220, 240), (240, 90, 220))
 _INK = (0, 0, 0)
 
 
@@ -32,12 +32,12 @@ def annotate(canvas: Image, detections: Detections) -> None:
     """Draw the detections into ``canvas``, uint8 BGR (height, width, 3) in frame pixels."""
     size = min(canvas.shape[:2])
     for index, detection in enumerate(detections):
-        colour = _COLOURS[int(detections.labels[index]) % len(_COLOURS)]
+        color = _COLORS[int(detections.labels[index]) % len(_COLORS)]
         if np.isfinite(detection.box).all():
-            _draw_box(canvas, detection, colour, size)
+            _draw_box(canvas, detection, color, size)
         radius = max(2, round(size / 240))
         for x, y in detection.landmarks[np.isfinite(detection.landmarks).all(1)]:
-            cv2.circle(canvas, (_pixel(x), _pixel(y)), radius, colour, cv2.FILLED, cv2.LINE_AA)
+            cv2.circle(canvas, (_pixel(x), _pixel(y)), radius, color, cv2.FILLED, cv2.LINE_AA)
 
 
 def _pixel(value: float) -> int:
@@ -45,11 +45,11 @@ def _pixel(value: float) -> int:
     return round(min(max(float(value), -30000.0), 30000.0))
 
 
-def _draw_box(canvas: Image, detection: Detection, colour: tuple[int, int, int], size: int) -> None:
+def _draw_box(canvas: Image, detection: Detection, color: tuple[int, int, int], size: int) -> None:
     """Draw lines and text that grow with ``size``, the shorter side of the canvas."""
     x1, y1, x2, y2 = (_pixel(value) for value in detection.box)
     unit = max(1, round(size / 360))
-    cv2.rectangle(canvas, (x1, y1), (x2, y2), colour, unit)
+    cv2.rectangle(canvas, (x1, y1), (x2, y2), color, unit)
     text = f"{detection.label} {detection.score:.2f}"
     font, scale = cv2.FONT_HERSHEY_SIMPLEX, max(0.4, size / 900)
     stroke = max(1, round(scale * 1.25))
@@ -58,7 +58,7 @@ def _draw_box(canvas: Image, detection: Detection, colour: tuple[int, int, int],
     base = y1 - below if y1 - height - below >= 0 else y1 + height + unit
     left = max(0, min(x1, canvas.shape[1] - width))
     corner, far = (left, base - height), (left + width, base + below)
-    cv2.rectangle(canvas, corner, far, colour, cv2.FILLED)
+    cv2.rectangle(canvas, corner, far, color, cv2.FILLED)
     cv2.putText(canvas, text, (left, base), font, scale, _INK, stroke, cv2.LINE_AA)
 
 

@@ -11,7 +11,7 @@ import cv2
 from pipeline.clock import Clock
 from pipeline.errors import SourceError
 from pipeline.memory.frame import FrameFormat
-from pipeline.sources.opencv_reader import Capture, LiveCaptureReader
+from pipeline.sources.opencv_reader import LiveCaptureReader, OpenCVCapture
 from pipeline.sources.settings import SourceSettings
 
 __all__ = ["CameraReader"]
@@ -46,7 +46,7 @@ class CameraReader(LiveCaptureReader):
         """Open the device. SourceError when it is absent, busy, forbidden or no camera."""
         self._check_device()
         try:
-            capture = Capture(self._device, cv2.CAP_V4L2, self._where)
+            capture = OpenCVCapture(self._device, cv2.CAP_V4L2, self._where)
         except SourceError as error:
             raise SourceError(
                 f"{self._where}: cannot be opened; another program uses it, or it delivers no video"
@@ -74,7 +74,7 @@ class CameraReader(LiveCaptureReader):
         except OSError as error:
             raise SourceError(f"{self._where}: {error.strerror}") from error
 
-    def _configure(self, capture: Capture) -> FrameFormat:
+    def _configure(self, capture: OpenCVCapture) -> FrameFormat:
         # The pixel format comes first: which sizes and rates there are depends on it.
         if self._fourcc is not None:
             capture.set(cv2.CAP_PROP_FOURCC, cv2.VideoWriter.fourcc(*self._fourcc))

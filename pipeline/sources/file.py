@@ -19,9 +19,9 @@ from pipeline.sources.settings import SourceSettings
 if TYPE_CHECKING:
     from av.container import InputContainer
 
-    from pipeline.sources.opencv_reader import Capture
+    from pipeline.sources.opencv_reader import OpenCVCapture
     from pipeline.sources.pipes import Pipe
-    from pipeline.sources.pyav_file import Movie
+    from pipeline.sources.pyav_file import PyAVFile
     from pipeline.sources.tcp import TcpStream
 
 __all__ = ["FileReader"]
@@ -35,7 +35,7 @@ _MOST_GRABS = 1000
 _TOLERATED_SHARE = 0.1
 
 
-class FileReader(CaptureReader["Capture | Movie"]):
+class FileReader(CaptureReader["OpenCVCapture | PyAVFile"]):
     """Frames of one video file, implementing ``Reader``.
 
     PyAV reads, where it is installed; else OpenCV does, as BGR.
@@ -143,7 +143,7 @@ class FileReader(CaptureReader["Capture | Movie"]):
         if os.path.getsize(self._path) == 0:
             raise SourceError(f"{self._where}: the file is empty")
 
-    def _open_capture(self) -> Capture | Movie:
+    def _open_capture(self) -> OpenCVCapture | PyAVFile:
         # At a cut more of them would cost the last pictures.
         threads = 1 if self._container.cut else _decoder_threads()
         # Absolute, as FFmpeg takes "name:rest" for a protocol.
@@ -159,15 +159,15 @@ class FileReader(CaptureReader["Capture | Movie"]):
                 ) from error
             raise
 
-    def _open_with_opencv(self, path: str) -> Capture:
+    def _open_with_opencv(self, path: str) -> OpenCVCapture:
         # Tens of megabytes that are not needed where PyAV reads.
         import cv2
 
-        from pipeline.sources.opencv_reader import Capture
+        from pipeline.sources.opencv_reader import OpenCVCapture
         from pipeline.sources.videoio import ffmpeg_backend
 
         try:
-            capture = Capture(path, ffmpeg_backend(), self._where)
+            capture = OpenCVCapture(path, ffmpeg_backend(), self._where)
         except SourceError as error:
             raise SourceError(f"{self._where}: not a video file that can be decoded") from error
         # FFmpeg draws text files as pictures of their text.
@@ -176,7 +176,7 @@ class FileReader(CaptureReader["Capture | Movie"]):
             raise SourceError(f"{self._where}: a text file, not a video")
         return capture
 
-    def _advance(self, capture: Capture | Movie) -> bool:
+    def _advance(self, capture: OpenCVCapture | PyAVFile) -> bool:
         grabs = 1
         if capture.declared is None:
             missing = max(0, self._declared - self._delivered)
@@ -188,7 +188,7 @@ class FileReader(CaptureReader["Capture | Movie"]):
                 return True
         return False
 
-    def _stamp(self, capture: Capture | Movie) -> int | None:
+    def _stamp(self, capture: OpenCVCapture | PyAVFile) -> int | None:
         position = capture.position_ns()
         if self._delivered == 0:
             self._first_ns = position
@@ -200,13 +200,13 @@ class FileReader(CaptureReader["Capture | Movie"]):
         if self._pace is not None:
             self._pace.restart()
 
-    def _seek_start(self, capture: Capture | Movie) -> bool:
+    def _seek_start(self, capture: OpenCVCapture | PyAVFile) -> bool:
         """Grab the first frame again. Seeking keeps the decoder, but not every format can."""
         if not (capture.rewind() and capture.grab()):
             return False
         return capture.position_ns() == self._first_ns
 
-    def _check_complete(self, capture: Capture | Movie) -> None:
+    def _check_complete(self, capture: OpenCVCapture | PyAVFile) -> None:
         delivered, refused = self._delivered, capture.refused - self._refused
         if delivered == 0:
             raise SourceError(f"{self._where}: no frame of it can be decoded")
@@ -230,11 +230,11 @@ def _decoder_threads() -> int:
 
 def _movie(
     source: str | Callable[[], InputContainer], settings: SourceSettings, where: str, threads: int
-) -> Movie | None:
+) -> PyAVFile | None:
     try:
         import av
 
-        from pipeline.sources.pyav_file import Movie
+        from pipeline.sources.pyav_file import PyAVFile
         from pipeline.sources.pyav_frames import open_container
     except ImportError:  # PyAV comes with the extra "streams"
         return None
@@ -245,7 +245,7 @@ def _movie(
             container = open_container(source)
         except (av.FFmpegError, ValueError) as error:
             raise SourceError(f"{where}: not a video file that can be decoded") from error
-    return Movie(
+    return PyAVFile(
         container,
         where,
         threads,

@@ -7,7 +7,7 @@ import cv2
 from pipeline.clock import Clock
 from pipeline.errors import SourceError
 from pipeline.memory.frame import FrameFormat
-from pipeline.sources.opencv_reader import Capture, LiveCaptureReader
+from pipeline.sources.opencv_reader import LiveCaptureReader, OpenCVCapture
 from pipeline.sources.settings import SourceSettings
 
 __all__ = ["SCHEME", "GstreamerReader"]
@@ -42,7 +42,7 @@ class GstreamerReader(LiveCaptureReader):
                 "ship, or another kind of source"
             )
         try:
-            capture = Capture(self._text, cv2.CAP_GSTREAMER, self._where)
+            capture = OpenCVCapture(self._text, cv2.CAP_GSTREAMER, self._where)
         except SourceError as error:
             raise SourceError(
                 f"{self._where}: does not play; try its text with gst-launch-1.0"

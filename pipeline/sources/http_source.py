@@ -10,7 +10,7 @@ from pipeline.contracts import Reader
 from pipeline.errors import SourceError
 from pipeline.memory.frame import FrameFormat, Image
 from pipeline.redact import redact_uri
-from pipeline.sources.http_stream import WebStream
+from pipeline.sources.http_stream import HttpStream
 from pipeline.sources.settings import SourceSettings
 
 __all__ = ["HttpReader"]
@@ -30,7 +30,7 @@ class HttpReader:
         self,
         settings: SourceSettings,
         clock: Clock,
-        pictures: Callable[[SourceSettings, Clock, WebStream], Reader],
+        pictures: Callable[[SourceSettings, Clock, HttpStream], Reader],
         other: Callable[[SourceSettings, Clock], Reader],
     ) -> None:
         self._settings = settings
@@ -40,7 +40,7 @@ class HttpReader:
         self._other = other
         self._lock = threading.Lock()
         self._stopped = False
-        self._web = WebStream(str(settings.uri), self._where)
+        self._web = HttpStream(str(settings.uri), self._where)
         self._reader: Reader | None = None
 
     def open(self) -> FrameFormat:

@@ -13,12 +13,12 @@ from urllib.parse import SplitResult, quote, unquote_to_bytes, urljoin, urlsplit
 
 from pipeline.errors import SourceError
 from pipeline.sources import http_auth as challenge
-from pipeline.sources.tcp_connection import Link
+from pipeline.sources.tcp_connection import TcpConnection
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-__all__ = ["WebStream"]
+__all__ = ["HttpStream"]
 
 _MOST_REDIRECTS = 5
 _REDIRECTS = (301, 302, 303, 307, 308)
@@ -45,7 +45,7 @@ class _Wire(io.RawIOBase):
         return self._link.recv_into(buffer)
 
 
-class WebStream:
+class HttpStream:
     """A GET and its answer. ``where`` begins every message and must hold no secrets.
 
     User and password of the URL are sent only when the server asks for them, as Digest or Basic,
@@ -57,7 +57,7 @@ class WebStream:
     def __init__(self, url: str, where: str) -> None:
         self._url = url
         self._where = where
-        self._link = Link()
+        self._link = TcpConnection()
         self._wire: _Wire | None = None
         self._answer: http.client.HTTPResponse | None = None
         self.content_type = ""

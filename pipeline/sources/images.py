@@ -108,9 +108,9 @@ class ImagesReader:
         if isinstance(picture, np.ndarray):
             deliver(redact(path), picture, buffer)
         else:
-            from pipeline.sources.pyav_frames import PictureWriter
+            from pipeline.sources.pyav_frames import FrameWriter
 
-            PictureWriter(redact(path), planes=False, upright=True).write(picture, buffer)
+            FrameWriter(redact(path), planes=False, upright=True).write(picture, buffer)
 
     def interrupt(self) -> None:
         """Make ``grab`` return None from now on."""

@@ -12,9 +12,9 @@ from pipeline.clock import Clock
 from pipeline.errors import SourceError
 from pipeline.memory.frame import FrameFormat, Image
 from pipeline.redact import redact_uri
-from pipeline.sources.http_stream import WebStream
+from pipeline.sources.http_stream import HttpStream
 from pipeline.sources.jpeg import JpegFinder
-from pipeline.sources.pyav_frames import Damage, PictureWriter, format_of, strict_decoder
+from pipeline.sources.pyav_frames import Damage, FrameWriter, format_of, strict_decoder
 from pipeline.sources.settings import SourceSettings
 
 if TYPE_CHECKING:
@@ -33,19 +33,19 @@ class MjpegReader:
     live = True
 
     def __init__(
-        self, settings: SourceSettings, clock: Clock, web: WebStream | None = None
+        self, settings: SourceSettings, clock: Clock, web: HttpStream | None = None
     ) -> None:
         self._where = redact_uri(str(settings.uri))
         self._clock = clock
         self._open_seconds = settings.open_timeout_s
         self._read_seconds = settings.read_timeout_s
         self._asked = web is not None  # the answer's head has been read
-        self._web = web or WebStream(str(settings.uri), self._where)
+        self._web = web or HttpStream(str(settings.uri), self._where)
         self._max_pixels = settings.max_pixels
         self._stop = threading.Event()
         self._finder = JpegFinder(self._where, max_pixels=settings.max_pixels)
         self._damage = Damage(self._where)
-        self._writer = PictureWriter(self._where, planes=settings.pixels == "auto")
+        self._writer = FrameWriter(self._where, planes=settings.pixels == "auto")
         self._decoder: VideoCodecContext | None = None
         self._first: tuple[int, bytes] | None = None
         self._picture: bytes | None = None

@@ -17,7 +17,7 @@ from pipeline.sources.pace import sane_rate
 from pipeline.sources.reader import CaptureReader
 from pipeline.sources.videoio import error_line, mute_ffmpeg, quiet_opencv, unmute_ffmpeg
 
-__all__ = ["Capture", "LiveCaptureReader", "deliver"]
+__all__ = ["LiveCaptureReader", "OpenCVCapture", "deliver"]
 
 _log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ def _describe(image: Image) -> str:
     return f"{width}x{height} {kind} {image.dtype}"
 
 
-class Capture:
+class OpenCVCapture:
     """One open capture. ``where`` begins every message and must hold no secrets.
 
     ``copies`` counts the frames that OpenCV did not decode into the given buffer.
@@ -131,7 +131,7 @@ class Capture:
             unmute_ffmpeg()
 
 
-class LiveCaptureReader(CaptureReader[Capture]):
+class LiveCaptureReader(CaptureReader[OpenCVCapture]):
     """What the readers of OpenCV's live captures have in common."""
 
     def _grab_live(self, clock: Clock, lost: str) -> int | None:

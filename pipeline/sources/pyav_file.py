@@ -13,14 +13,14 @@ from pipeline.errors import SourceError
 from pipeline.memory.frame import FrameFormat, Image, check_size
 from pipeline.sources.allocations import bound_allocations
 from pipeline.sources.pace import sane_rate
-from pipeline.sources.pyav_frames import PictureWriter, declared_format, format_of
+from pipeline.sources.pyav_frames import FrameWriter, declared_format, format_of
 from pipeline.sources.settings import MAX_PIXELS, OnDamage
 
 if TYPE_CHECKING:
     from av import Packet, VideoCodecContext, VideoFrame, VideoStream
     from av.container import InputContainer
 
-__all__ = ["Movie", "discard_others", "video_of"]
+__all__ = ["PyAVFile", "discard_others", "video_of"]
 
 # Less of what the index tells of is no end. It may tell of a few that are in no edit.
 _LEAST_SHARE = 0.9
@@ -47,7 +47,7 @@ def discard_others(container: InputContainer, stream: VideoStream) -> None:
             other.discard = Discard.all
 
 
-class Movie:
+class PyAVFile:
     """An open container that is played to its end, like a ``Capture``.
 
     Pictures that the decoder calls damaged are counted in ``damaged`` and, by ``on_damage``,
@@ -79,7 +79,7 @@ class Movie:
         self._decoded: deque[VideoFrame] = deque()
         self._frame: VideoFrame | None = None
         self._ended = False
-        self._writer = PictureWriter(where, planes=planes)
+        self._writer = FrameWriter(where, planes=planes)
         try:
             self._stream = self._prepare(container, threads, max_pixels)
         except BaseException:

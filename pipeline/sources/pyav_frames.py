@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Damage",
-    "PictureWriter",
+    "FrameWriter",
     "declared_format",
     "decode_alone",
     "format_of",
@@ -121,7 +121,7 @@ def _format(size: tuple[int, int], pixels: str, space: int, value_range: int) ->
     return FrameFormat(*size, pixels="i420", matrix=matrix, full_range=full_range)
 
 
-class PictureWriter:
+class FrameWriter:
     """Writes pictures upright, as planes or as BGR, by the matrix and range that they declare.
 
     Planes are copied. For BGR swscale converts into memory of its own and from there it is

@@ -6,16 +6,16 @@ import ssl
 import time
 from urllib.parse import urlsplit
 
-from pipeline.sources.tcp_connection import Link
+from pipeline.sources.tcp_connection import TcpConnection
 
-__all__ = ["KNOCKED", "Knock"]
+__all__ = ["PROBED", "RtspProbe"]
 
 # Not RTMP: a sender that takes one connection would spend it on this.
-KNOCKED = {"rtsp": 554, "rtsps": 322}
+PROBED = {"rtsp": 554, "rtsps": 322}
 """Schemes of the servers that can be asked, and their usual ports."""
 
 
-class Knock:
+class RtspProbe:
     """Asks whether somebody answers before FFmpeg does, whose waiting nothing can interrupt.
 
     A server that accepts connections and then says nothing is what stuck cameras are like.
@@ -23,11 +23,11 @@ class Knock:
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
-        self._address = (parts.hostname or "", parts.port or KNOCKED[parts.scheme])
+        self._address = (parts.hostname or "", parts.port or PROBED[parts.scheme])
         self._tls = _trusting() if parts.scheme == "rtsps" else None
         host = parts.netloc.rpartition("@")[2]
         self._request = f"OPTIONS {parts.scheme}://{host}/ RTSP/1.0\r\nCSeq: 1\r\n\r\n".encode()
-        self._link = Link()
+        self._link = TcpConnection()
 
     def ask(self, seconds: float) -> str | None:
         """Wait for any answer, at most ``seconds``; None when it came, else what was wrong."""

@@ -20,13 +20,13 @@ from pipeline.sources.pace import sane_rate
 from pipeline.sources.pyav_file import discard_others, video_of
 from pipeline.sources.pyav_frames import (
     Damage,
-    PictureWriter,
+    FrameWriter,
     declared_format,
     format_of,
     open_container,
     strict_decoder,
 )
-from pipeline.sources.rtsp_probe import KNOCKED, Knock
+from pipeline.sources.rtsp_probe import PROBED, RtspProbe
 from pipeline.sources.settings import SourceSettings
 from pipeline.sources.tcp import TcpStream, tcp_of
 from pipeline.sources.udp import FirstDatagram
@@ -119,15 +119,15 @@ class StreamReader:
         self._stop = threading.Event()
         self._tcp = tcp_of(settings)
         scheme = self._url.partition("://")[0].lower()
-        makers: dict[str, Callable[[str], Knock | FirstDatagram]]
-        makers = {"udp": FirstDatagram, **dict.fromkeys(KNOCKED, Knock)}
+        makers: dict[str, Callable[[str], RtspProbe | FirstDatagram]]
+        makers = {"udp": FirstDatagram, **dict.fromkeys(PROBED, RtspProbe)}
         self._knock = makers[scheme](self._url) if scheme in makers else None
         self._container = container  # one that was reached already
         self._stream: VideoStream | None = None
         self._packets: Iterator[Packet[VideoStream]] | None = None
         self._decoded: deque[VideoFrame] = deque()
         self._frame: VideoFrame | None = None
-        self._writer = PictureWriter(self._where, planes=settings.pixels == "auto")
+        self._writer = FrameWriter(self._where, planes=settings.pixels == "auto")
         self._damage = Damage(self._where)
         self._broken = False
         self._declared = 0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from pipeline.sources.pyav_frames import open_container
-from pipeline.sources.tcp_connection import Link
+from pipeline.sources.tcp_connection import TcpConnection
 
 if TYPE_CHECKING:
     import socket
@@ -27,7 +27,7 @@ class TcpStream:
         self._open_seconds = open_seconds
         self._read_seconds = read_seconds
         self._deadline: float | None = None  # of the opening
-        self._link = Link()
+        self._link = TcpConnection()
         self._socket: socket.socket | None = None
 
     def connect(self, **options: Any) -> InputContainer:

@@ -10,10 +10,10 @@ import time
 from contextlib import suppress
 from typing import Any
 
-__all__ = ["Link"]
+__all__ = ["TcpConnection"]
 
 
-class Link:
+class TcpConnection:
     """One connection after another; none any more after ``interrupt``."""
 
     def __init__(self) -> None:

@@ -5,7 +5,7 @@
 FOLDER holds the models of ``workload.py``, and gets them where they are missing. Each measurement
 is a process of its own; they take turns, and the figures are medians of the rounds.
 
-- ``direct``: 30 frames a second, ready in memory: resize, swap colours, infer, by OpenCV and
+- ``direct``: 30 frames a second, ready in memory: resize, swap colors, infer, by OpenCV and
   OpenVINO's own API on one thread. From when a frame is due to its outputs.
 - ``unloaded``: the same frames given to a live pipeline, from when it gets one to its result.
 - ``overload``: 600 frames a second offered to the same pipeline.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline import EngineNotInstalledError, Executor
 from pipeline.engines import engine_module
-from pipeline.engines.awaitable_context import Opening
+from pipeline.engines.awaitable_context import AwaitableContext
 from pipeline.paths import resolve
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class EngineCase:
 
     name: str
     engine: str
-    open: Callable[..., Opening[Executor]]
+    open: Callable[..., AwaitableContext[Executor]]
     tolerance: float = 0.0
     openings: int = 50
     library: Callable[[], str | None] = lambda: None
@@ -52,7 +52,7 @@ class EngineCase:
         return None
 
 
-def _openvino(**settings: Any) -> Opening[Executor]:
+def _openvino(**settings: Any) -> AwaitableContext[Executor]:
     return Executor.open(
         resolve(CENTERFACE, Path()),
         engine="openvino",
@@ -71,7 +71,7 @@ _OUTPUTS = [
 ]
 
 
-def _simulated(**settings: Any) -> Opening[Executor]:
+def _simulated(**settings: Any) -> AwaitableContext[Executor]:
     return Executor.open(
         engine="simulated",
         input_shape=[1, 48, 64, 3],
@@ -80,7 +80,7 @@ def _simulated(**settings: Any) -> Opening[Executor]:
     )
 
 
-def _padded_rows(*, contexts: int = 1, memory_limit: int = 1 << 30) -> Opening[Executor]:
+def _padded_rows(*, contexts: int = 1, memory_limit: int = 1 << 30) -> AwaitableContext[Executor]:
     """The simulated NPU as a driver that wants its input rows aligned, and two inputs."""
 
     async def make() -> Executor:
@@ -94,7 +94,7 @@ def _padded_rows(*, contexts: int = 1, memory_limit: int = 1 << 30) -> Opening[E
         engine = _native.simulated(inputs, outputs, contexts=contexts, latency_us=100)
         return Executor(engine, _native.Executor(engine, memory_limit=memory_limit))
 
-    return Opening(make)
+    return AwaitableContext(make)
 
 
 RKNN_OPTIONS: dict[str, dict[str, Any]] = {

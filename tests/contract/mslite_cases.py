@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline import EngineNotInstalledError, Executor
-from pipeline.engines.awaitable_context import Opening
+from pipeline.engines.awaitable_context import AwaitableContext
 from pipeline.paths import resolve
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def mslite_library(library: str) -> str:
         raise EngineNotInstalledError(str(error)) from None
 
 
-def open_mslite(library: str, **settings: Any) -> Opening[Executor]:
+def open_mslite(library: str, **settings: Any) -> AwaitableContext[Executor]:
     """The engine on one of ``MSLITE_LIBRARIES``."""
     return Executor.open(
         _model(library),

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline import EngineNotInstalledError, Executor
-from pipeline.engines.awaitable_context import Opening
+from pipeline.engines.awaitable_context import AwaitableContext
 
 if TYPE_CHECKING:
     from tests import nnrt_standin
@@ -50,7 +50,7 @@ def nnrt_library(version: str) -> str:
         raise EngineNotInstalledError(str(error)) from None
 
 
-def open_nnrt(version: str, **settings: Any) -> Opening[Executor]:
+def open_nnrt(version: str, **settings: Any) -> AwaitableContext[Executor]:
     """The engine with the calls of API 9 (``v1``) or 11 (``v2``)."""
     return Executor.open(
         _model(),

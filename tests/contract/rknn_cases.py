@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline import EngineNotInstalledError, Executor
-from pipeline.engines.awaitable_context import Opening
+from pipeline.engines.awaitable_context import AwaitableContext
 
 if TYPE_CHECKING:
     from tests import rknn_standin
@@ -34,7 +34,7 @@ def _model() -> Path:
     return path
 
 
-def open_rknn(options: dict[str, Any], **settings: Any) -> Opening[Executor]:
+def open_rknn(options: dict[str, Any], **settings: Any) -> AwaitableContext[Executor]:
     """The engine in one of its modes and bindings."""
     return Executor.open(
         _model(), engine="rknn", library=rknn_library(), options=options, **settings

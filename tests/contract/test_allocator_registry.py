@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pytest
 
 from pipeline import AllocationError, BindingError, Executor, Ring
-from pipeline.engines.awaitable_context import Opening
+from pipeline.engines.awaitable_context import AwaitableContext
 
 if TYPE_CHECKING:
     from tests import mslite_standin
@@ -46,7 +46,7 @@ class Driver:
         self.model = model
         self.library = str(mslite_standin.library("OH_AI"))
 
-    def open(self, **settings: Any) -> Opening[Executor]:
+    def open(self, **settings: Any) -> AwaitableContext[Executor]:
         return Executor.open(
             self.model, engine="mindspore_lite", device="CPU", library=self.library, **settings
         )

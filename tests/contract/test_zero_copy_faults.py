@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pytest
 
 from pipeline import AllocationError, BindingError, Executor, Ring, RunError
-from pipeline.engines.awaitable_context import Opening
+from pipeline.engines.awaitable_context import AwaitableContext
 
 if TYPE_CHECKING:
     from tests import nnrt_standin
@@ -53,7 +53,7 @@ class Driver:
         self.version = version
         self.model = model
 
-    def open(self, **settings: Any) -> Opening[Executor]:
+    def open(self, **settings: Any) -> AwaitableContext[Executor]:
         return Executor.open(
             self.model,
             engine="nnrt",

@@ -81,7 +81,7 @@ def convert(folder: Path, model: str, kind: str) -> None:
 class Played(NamedTuple):
     """A clip as the model saw it, and what was made of it."""
 
-    pictures: Array  # (N, H, W, 3) in the model's order of colours
+    pictures: Array  # (N, H, W, 3) in the model's order of colors
     outputs: list[Array]  # one for each output, (N, C, H, W)
     names: list[str]
     mapping: FrameMapping

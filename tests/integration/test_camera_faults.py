@@ -225,10 +225,10 @@ async def test_the_only_source_that_raises_anything_ends_the_pipeline_as_its_err
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 def test_what_ends_the_interpreter_passes(error: type[BaseException]) -> None:
-    from pipeline.flow.source_faults import Faults
+    from pipeline.flow.source_faults import SourceFaults
 
     def part() -> None:
         raise error
 
     with pytest.raises(error):
-        Faults("door").call("open", part)
+        SourceFaults("door").call("open", part)

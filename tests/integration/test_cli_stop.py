@@ -76,7 +76,7 @@ def test_stopping_is_bounded_while_the_engine_hangs(
     start: Callable[..., Process], signals: int
 ) -> None:
     options = "latency_ms: 2, hang_runs: [3]"
-    process = start(ENDLESS.replace("latency_ms: 2", options) + "drain_seconds: 1\n")
+    process = start(ENDLESS.replace("latency_ms: 2", options) + "drain_s: 1\n")
     assert process.stdout is not None
     assert process.stderr is not None
     assert process.stdout.readline()
@@ -130,7 +130,7 @@ def test_a_pipe_that_nobody_reads_is_not_waited_for(
 ) -> None:
     os.mkfifo(tmp_path / "pipe")
     sinks = "{kind: jsonl, path: pipe}, {kind: console}"
-    process = start(ENDLESS.replace("{kind: console}", sinks) + "drain_seconds: 300\n")
+    process = start(ENDLESS.replace("{kind: console}", sinks) + "drain_s: 300\n")
     assert process.stdout is not None
     assert process.stdout.readline()
     process.send_signal(signal.SIGTERM)
@@ -257,7 +257,7 @@ RETRIED = """\
 source: {uri: "synthetic:", width: 64, height: 48}
 model: {engine: simulated, input_shape: [1, 48, 64, 3], options: {latency_ms: 2}}
 sinks: [{kind: jsonl, path: /dev/full, on_error: retry}]
-drain_seconds: 1
+drain_s: 1
 """
 
 

@@ -58,7 +58,7 @@ class Rig:
                     "input_shape": [1, 48, 64, 3],
                     "options": {"latency_ms": 1},
                 },
-                "drain_seconds": 2,
+                "drain_s": 2,
             }
         )
         self.sizes: set[tuple[int, ...]] = set()

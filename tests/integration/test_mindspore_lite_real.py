@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pytest
 
 from pipeline import DeviceError, Executor, ModelError, Pipeline, Ring
-from pipeline.engines.awaitable_context import Opening
+from pipeline.engines.awaitable_context import AwaitableContext
 from pipeline.paths import resolve
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def models(library: str, tmp_path_factory: pytest.TempPathFactory) -> dict[int, 
     }
 
 
-def open_model(path: Path, library: str, **settings: Any) -> Opening[Executor]:
+def open_model(path: Path, library: str, **settings: Any) -> AwaitableContext[Executor]:
     settings = {"device": "CPU", "options": {"threads": 1}, "image": None} | settings
     return Executor.open(path, engine="mindspore_lite", library=library, **settings)
 

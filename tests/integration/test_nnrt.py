@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from pipeline import DeviceError, Executor, ImageInput, Ring, RunError
-from pipeline.engines.awaitable_context import Opening
+from pipeline.engines.awaitable_context import AwaitableContext
 from pipeline.sources.synthetic import synthetic_frame
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class Setup:
         told: dict[str, Any] = json.loads((self.folder / "summary.json").read_text())
         return told
 
-    def open(self, **settings: Any) -> Opening[Executor]:
+    def open(self, **settings: Any) -> AwaitableContext[Executor]:
         settings.setdefault("options", nnrt_standin.options(self.version, [IMAGE], OUTPUTS))
         settings.setdefault("device", "NPU")
         return Executor.open(

@@ -14,7 +14,7 @@ import pytest
 
 from pipeline import BindingError, ClosedError, Executor, Pipeline, Result, RunError
 from pipeline.cli.report import table
-from pipeline.engines.awaitable_context import Opening
+from pipeline.engines.awaitable_context import AwaitableContext
 from pipeline.engines.simulated import expected_output
 from pipeline.sources.synthetic import synthetic_frame
 
@@ -28,7 +28,7 @@ else:
 pytestmark = pytest.mark.usefixtures("no_leak")
 
 
-def opened(**options: Any) -> Opening[Executor]:
+def opened(**options: Any) -> AwaitableContext[Executor]:
     contexts = options.pop("contexts", 1)
     return Executor.open(
         engine="simulated", contexts=contexts, input_shape=[1, 8, 8, 3], options=options

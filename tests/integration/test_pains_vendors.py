@@ -15,7 +15,7 @@ from rknn_model import Model
 from standin import Standin
 
 from pipeline import EngineError, Executor, Pipeline
-from pipeline.engines.awaitable_context import Opening
+from pipeline.engines.awaitable_context import AwaitableContext
 from pipeline.memory.ring import Ring
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Rockchip:
             **model,
         }
 
-    def open(self, **settings: Any) -> Opening[Executor]:
+    def open(self, **settings: Any) -> AwaitableContext[Executor]:
         made = self.settings(**settings)
         return Executor.open(made.pop("path"), **made)
 

@@ -333,7 +333,7 @@ def test_without_a_library(named: bool, tmp_path: Path, tiny: Model) -> None:
     assert "Rockchip's runtime is not installed: put librknnrt.so" in ended.stderr
 
 
-def test_colours_are_swapped_for_the_model(tmp_path: Path, tiny: Model, standin: Standin) -> None:
+def test_colors_are_swapped_for_the_model(tmp_path: Path, tiny: Model, standin: Standin) -> None:
     picture = _pictures(count=1)[0]
 
     async def frames() -> AsyncIterator[Array]:

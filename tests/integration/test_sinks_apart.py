@@ -109,7 +109,7 @@ async def test_a_sink_that_fails_for_a_while_is_tried_again(
     fifo = tmp_path / "pipe"
     os.mkfifo(fifo)
     good = {"kind": "jsonl", "path": str(tmp_path / "good.jsonl")}
-    broken = {"kind": "jsonl", "path": str(fifo), "on_error": "retry", "policy": "drop_newest"}
+    broken = {"kind": "jsonl", "path": str(fifo), "on_error": "retry", "overflow": "drop_newest"}
     pipe = Pipeline(config(broken, good, fps=200))
     reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
     await pipe.open()

@@ -25,7 +25,7 @@ cameras:
   gone: {uri: "tcp://127.0.0.1:9", reconnect: {initial_s: 0.01, max_s: 0.01}}
 model: {engine: simulated, input_shape: [1, 48, 64, 3], options: {latency_ms: 1}}
 sinks: [{kind: jsonl, path: out.jsonl}]
-drain_seconds: 1
+drain_s: 1
 """
 F_SETPIPE_SZ = 1031
 

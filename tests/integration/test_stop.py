@@ -591,7 +591,7 @@ model:
   input_shape: [1, 48, 64, 3]
   options: {{latency_ms: 2, outputs: [{{name: {"n" * 1000}, shape: [1]}}]}}
 sinks: [{{kind: console}}, {{kind: jsonl, path: pipe}}]
-drain_seconds: 1
+drain_s: 1
 """
 SIGNALS = [[signal.SIGINT], [signal.SIGTERM], [signal.SIGTERM, signal.SIGINT]]
 

@@ -75,7 +75,7 @@ class SinkPlan:
     trouble: Literal["none", "slow", "stuck open", "stuck", "stuck close", "fails open", "fails"]
     after: int
     on_error: Literal["stop", "retry", "disable"]
-    policy: Literal["block", "drop_newest"]
+    overflow: Literal["block", "drop_newest"]
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Plan:
     results: int
     seconds: float
     stop: Literal["drain", "cancel", "close", "cancelled", "raises"]
-    drain_seconds: float
+    drain_s: float
 
 
 def one_of(**weights: int) -> st.SearchStrategy[Any]:
@@ -125,7 +125,7 @@ SINKS = st.builds(
     trouble=one_of(none=4, slow=1, stuck=2, stuck_close=2, fails=2, stuck_open=1, fails_open=1),
     after=st.sampled_from((3, 20, 0)),
     on_error=one_of(stop=1, retry=2, disable=2),
-    policy=one_of(block=1, drop_newest=1).map(lambda name: name.replace(" ", "_")),
+    overflow=one_of(block=1, drop_newest=1).map(lambda name: name.replace(" ", "_")),
 )
 RUNS = st.lists(st.integers(1, 40), max_size=3).map(tuple)
 PLANS = st.builds(
@@ -147,7 +147,7 @@ PLANS = st.builds(
     results=st.sampled_from((10, 40, 1, 80, 3)),
     seconds=st.sampled_from((0.6, 1.0, 0.1, 0.3)),
     stop=one_of(drain=3, cancel=2, close=2, cancelled=2, raises=2),
-    drain_seconds=st.sampled_from((0.0, 0.2, 0.6)),
+    drain_s=st.sampled_from((0.0, 0.2, 0.6)),
 )
 
 
@@ -219,11 +219,11 @@ class World:
                     "kind": "jsonl",
                     "path": f"/scripted/{self.number}/{i}",
                     "on_error": sink.on_error,
-                    "policy": sink.policy,
+                    "overflow": sink.overflow,
                 }
                 for i, sink in enumerate(plan.sinks)
             ],
-            "drain_seconds": plan.drain_seconds,
+            "drain_s": plan.drain_s,
         }
 
     def may_be_left(self) -> set[str]:
@@ -441,7 +441,7 @@ async def stop(pipe: Pipeline, world: World, running: asyncio.Task[None] | None)
     elif how in ("cancelled", "raises") and running is not None:
         running.cancel()
     elif how == "drain":
-        await pipe.drain(world.plan.drain_seconds)
+        await pipe.drain(world.plan.drain_s)
     elif how == "cancel":
         pipe.cancel()
         await pipe.close()
@@ -472,7 +472,7 @@ async def live(world: World) -> None:
         late = world.machine.late - late
         if changing is not None:
             await changing
-    allowed = MARGIN + late + (plan.drain_seconds if plan.stop == "drain" else 0)
+    allowed = MARGIN + late + (plan.drain_s if plan.stop == "drain" else 0)
     assert took < allowed, f"stopping took {took:.2f} s, {late:.2f} of them as others were at work"
     if running is not None:
         check_end(world, running)

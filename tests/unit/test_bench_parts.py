@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.bench.cpu_load import Neighbours
+from pipeline.bench.cpu_load import CpuLoad
 from pipeline.bench.figures import (
     EngineFigures,
     InferFigures,
@@ -150,7 +150,7 @@ def test_what_makes_the_figures_doubtful_is_told() -> None:
     assert "kept 1.5 of the 2 cores busy" in table(shared, verdict(shared, CONFIG))
     fast = report(offline=dataclasses.replace(WHOLE, fps=120.0))
     assert "measure again" in data(fast, verdict(fast, CONFIG))["notes"][0]
-    busy = Neighbours().cores()
+    busy = CpuLoad().cores()
     assert busy is None or busy >= 0
 
 

@@ -64,7 +64,7 @@ def test_a_camera_is_asked_for_its_pixel_format_first_and_others_are_told(
     mjpg = float(cv2.VideoWriter.fourcc(*"MJPG"))
     code = float(cv2.VideoWriter.fourcc(*given))
     capture = StandInCapture({cv2.CAP_PROP_FOURCC: code, cv2.CAP_PROP_FPS: 15.0})
-    monkeypatch.setattr("pipeline.sources.camera.Capture", lambda *_: capture)
+    monkeypatch.setattr("pipeline.sources.camera.OpenCVCapture", lambda *_: capture)
     monkeypatch.setattr(CameraReader, "_check_device", lambda _: None)
     reader = CameraReader(
         settings(3, width=640, height=480, fps=30, fourcc="MJPG"), MonotonicClock()

@@ -59,8 +59,24 @@ def test_defaults_and_absolute_paths(check: Check, tmp_path: Path) -> None:
     assert source_of(config).uri == str(tmp_path / "clip.mp4")
     assert config.model.path == str(tmp_path / "model.onnx")
     assert getattr(config.sinks[0], "path", "") == str(tmp_path / "out/a.jsonl")
-    assert (config.ring.depth, config.model.contexts, config.drain_seconds) == (4, 1, 5.0)
+    assert (config.ring.depth, config.model.contexts, config.drain_s) == (4, 1, 5.0)
     assert (config.model.engine, config.model.device) == ("openvino", "CPU")
+
+
+def test_old_names_are_taken_with_a_note(check: Check, caplog: pytest.LogCaptureFixture) -> None:
+    sinks = "sinks: [{kind: console}, {kind: console, policy: block}]\n"
+    config = check(GOOD + sinks, "drain_seconds=2")
+    assert (config.drain_s, config.sinks[1].overflow) == (2.0, "block")
+    assert [record.getMessage().partition(": ")[2] for record in caplog.records] == [
+        "drain_seconds: is now drain_s; the next release does not know the old name",
+        "sinks.1.policy: is now overflow; the next release does not know the old name",
+    ]
+    with pytest.raises(ConfigError, match=r"drain_s: must be at least 0, got -1 \(from --set\)"):
+        check(GOOD, "drain_seconds=-1")
+    with pytest.raises(
+        ConfigError, match=r"sinks\.0\.policy: is the old name of sinks\.0\.overflow"
+    ):
+        check(GOOD + "sinks: [{kind: console, policy: block, overflow: block}]\n")
 
 
 def test_paths_start_at_the_folder_of_the_file(check: Check, tmp_path: Path) -> None:
@@ -176,7 +192,7 @@ def test_a_file_that_is_no_configuration(check: Check, text: str | bytes, messag
         ("source.overflow=lates", "source.overflow: unknown overflow 'lates'; did you mean 'late"),
         ("source.uri='synthetic:?widht=3'", "source.uri: synthetic: knows width"),
         ("preprocess.mean=[1, b]", "preprocess.mean.1: needs a number, got 'b'"),
-        ("drain_seconds=-1", "drain_seconds: must be at least 0, got -1"),
+        ("drain_s=-1", "drain_s: must be at least 0, got -1"),
     ],
 )  # fmt: skip
 def test_a_wrong_value_is_named_with_its_place(check: Check, override: str, message: str) -> None:

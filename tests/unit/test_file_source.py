@@ -76,8 +76,8 @@ def test_loop_starts_again_without_a_gap(decoded: list[Image]) -> None:
 def test_loop_opens_again_where_seeking_fails(
     decoded: list[Image], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipeline.sources.opencv_reader.Capture.set", lambda *_: False)
-    monkeypatch.setattr("pipeline.sources.pyav_file.Movie.rewind", lambda *_: False)
+    monkeypatch.setattr("pipeline.sources.opencv_reader.OpenCVCapture.set", lambda *_: False)
+    monkeypatch.setattr("pipeline.sources.pyav_file.PyAVFile.rewind", lambda *_: False)
     frames, error = play(FileReader(settings(CLIP, loop=True), MonotonicClock()), 125)
     assert error is None
     assert_alike(frames[122], decoded[2])

@@ -15,7 +15,7 @@ from pipeline.contracts import FrameMapping
 from pipeline.errors import ClosedError
 from pipeline.memory.frame import Frame, FrameFormat, FramePool
 from pipeline.memory.i420 import Matrix
-from pipeline.memory.results import Detections, Lease, RawOutput, Result, Stamps
+from pipeline.memory.results import Detections, Holders, RawOutput, Result, Stamps
 
 FORMAT = FrameFormat(4, 3)
 STAMPS = Stamps(100, 110, 120, 130, 140, 150, 160, 170, 2_000_100)
@@ -144,7 +144,7 @@ PLANES = FrameFormat(64, 48, pixels="i420")
 
 
 def grey(frame: Frame, level: int) -> None:
-    """Fill a frame of planes: limited-range grey, without colour."""
+    """Fill a frame of planes: limited-range grey, without color."""
     frame.pixels[:48] = level
     frame.pixels[48:] = 128
 
@@ -256,7 +256,7 @@ def test_threads_share_one_picture_of_each_frame() -> None:
 
 
 def result_of(
-    frame: Frame | None, output: npt.NDArray[np.float32] | None, lease: Lease | None
+    frame: Frame | None, output: npt.NDArray[np.float32] | None, lease: Holders | None
 ) -> Result:
     return Result(
         "front",
@@ -272,13 +272,13 @@ def result_of(
 
 def test_a_lease_gives_back_once() -> None:
     given: list[None] = []
-    lease = Lease(lambda: given.append(None))
+    lease = Holders(lambda: given.append(None))
     lease.retain()
     lease.release()
-    assert lease.live
+    assert lease.held
     assert given == []
     lease.release()
-    assert not lease.live
+    assert not lease.held
     assert given == [None]
     for call in (lease.release, lease.retain):
         with pytest.raises(ClosedError, match="released"):
@@ -288,7 +288,7 @@ def test_a_lease_gives_back_once() -> None:
 
 def test_a_result_is_refused_after_its_lease() -> None:
     frame = take(FramePool(FORMAT, 1))
-    result = result_of(frame, np.ones(3, np.float32), Lease(frame.release))
+    result = result_of(frame, np.ones(3, np.float32), Holders(frame.release))
     assert result.image.shape == (3, 4, 3)
     assert result.outputs[0].name == "scores"
     result.release()
@@ -304,7 +304,7 @@ def test_a_result_is_refused_after_its_lease() -> None:
 def test_retain_keeps_a_result() -> None:
     pool = FramePool(FORMAT, 1)
     frame = take(pool)
-    result = result_of(frame, None, Lease(frame.release))
+    result = result_of(frame, None, Holders(frame.release))
     result.retain()
     result.release()
     assert result.image.shape == (3, 4, 3)
@@ -317,7 +317,7 @@ def test_a_copy_owns_everything() -> None:
     frame = take(pool)
     frame.image[:] = 3
     output = np.ones(3, np.float32)
-    result = result_of(frame, output, Lease(frame.release))
+    result = result_of(frame, output, Holders(frame.release))
     kept = result.copy()
     result.release()
     assert pool.free == 1
@@ -336,7 +336,7 @@ def test_a_copy_owns_everything() -> None:
 def test_an_image_that_outlives_its_result_keeps_the_buffer() -> None:
     pool = FramePool(FORMAT, 1)
     frame = take(pool)
-    result = result_of(frame, None, Lease(frame.release))
+    result = result_of(frame, None, Holders(frame.release))
     image = result.image
     result.release()
     assert pool.free == 0

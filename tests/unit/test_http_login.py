@@ -15,7 +15,7 @@ import pytest
 
 from pipeline.errors import SourceError
 from pipeline.sources import http_auth as challenge
-from pipeline.sources.http_stream import WebStream
+from pipeline.sources.http_stream import HttpStream
 
 if TYPE_CHECKING:
     from tests.servers.raw import RawServer, header, read_head
@@ -74,7 +74,7 @@ class Door:
 
 def enter(door: Callable[[socket.socket], None], user: str = URL_USER) -> None:
     with RawServer(door) as server:
-        stream = WebStream(f"http://{user}127.0.0.1:{server.port}/live?x=1", "cam")
+        stream = HttpStream(f"http://{user}127.0.0.1:{server.port}/live?x=1", "cam")
         try:
             stream.open(10)
         finally:
@@ -200,7 +200,7 @@ def test_http_is_not_told_the_password_of_https(
             door(link)
 
     with RawServer(either) as server:
-        stream = WebStream(f"https://{URL_USER}127.0.0.1:{server.port}/live", "cam")
+        stream = HttpStream(f"https://{URL_USER}127.0.0.1:{server.port}/live", "cam")
         with pytest.raises(SourceError, match="another address, which asks for a user"):
             stream.open(10)
     assert door.told == [b""]

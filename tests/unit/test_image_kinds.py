@@ -30,7 +30,7 @@ GREY = np.asarray(cv2.cvtColor(PICTURE, cv2.COLOR_BGR2GRAY), np.uint8)
 AS_GREY = np.dstack([GREY] * 3)
 OTHER = np.ascontiguousarray(PICTURE[::-1, ::-1])
 ALPHA = np.where(_X < WIDTH // 2, 255, 0).astype(np.uint8)
-CMYK = base64.b64decode(  # 8x8, of one colour: 30, 200, 90, 40 of 255
+CMYK = base64.b64decode(  # 8x8, of one color: 30, 200, 90, 40 of 255
     "/9j/7gAOQWRvYmUAZAAAAAAA/9sAQwACAQEBAQECAQEBAgICAgIEAwICAgIFBAQDBAYFBgYGBQYGBgcJCAYHCQcGBggL"
     "CAkKCgoKCgYICwwLCgwJCgoK/8AAFAgACAAIBEMRAE0RAFkRAEsRAP/EABUAAQEAAAAAAAAAAAAAAAAAAAkI/8QAFBAB"
     "AAAAAAAAAAAAAAAAAAAAAP/aAA4EQwBNAFkASwAAPwBhBtqUK4//2Q=="
@@ -125,7 +125,7 @@ either_way = pytest.mark.parametrize("alone", [False, True], ids=["folder", "pat
     ("name", "make", "expected"),
     [
         ("bmp.bmp", lambda: coded("bmp", PICTURE), PICTURE),
-        ("colours.ppm", lambda: coded("ppm", PICTURE), PICTURE),
+        ("colors.ppm", lambda: coded("ppm", PICTURE), PICTURE),
         ("grey.pgm", lambda: coded("pgm", GREY), AS_GREY),
         ("grey.jpg", lambda: coded("jpg", GREY, cv2.IMWRITE_JPEG_QUALITY, 97), AS_GREY),
         ("grey.png", lambda: png("gray"), AS_GREY),
@@ -160,7 +160,7 @@ def test_an_image_shows_what_it_holds(
 
 
 @either_way
-def test_four_inks_become_colours(tmp_path: Path, alone: bool) -> None:
+def test_four_inks_become_colors(tmp_path: Path, alone: bool) -> None:
     frame = shown(tmp_path, "inks.jpg", CMYK, alone=alone)
     expected = [round((255 - ink) * (255 - 40) / 255) for ink in (90, 200, 30)]
     assert np.abs(frame.astype(int) - expected).max() <= 3

@@ -88,7 +88,7 @@ def test_an_image_that_vanished_is_named(folder: Path) -> None:
         reader.grab()
 
 
-def test_grey_images_become_colour(tmp_path: Path) -> None:
+def test_grey_images_become_color(tmp_path: Path) -> None:
     cv2.imwrite(str(tmp_path / "g.png"), np.full((4, 6), 9, np.uint8))
     frames, _ = play(ImagesReader(settings(tmp_path), MonotonicClock()))
     assert frames[0].shape == (4, 6, 3)

@@ -18,8 +18,8 @@ from pipeline.clock import MonotonicClock
 from pipeline.errors import FormatChangedError, SourceError
 from pipeline.memory.frame import Image
 from pipeline.sources.file import FileReader
-from pipeline.sources.opencv_reader import Capture
-from pipeline.sources.pyav_file import Movie
+from pipeline.sources.opencv_reader import OpenCVCapture
+from pipeline.sources.pyav_file import PyAVFile
 from pipeline.sources.pyav_frames import open_container
 from pipeline.sources.synthetic import synthetic_frame
 from pipeline.sources.videoio import ffmpeg_backend
@@ -61,8 +61,8 @@ def make(tmp_path: Path) -> Make:
     return write
 
 
-def opened(path: str, threads: int = 2) -> Movie:
-    return Movie(open_container(path), "clip", threads)
+def opened(path: str, threads: int = 2) -> PyAVFile:
+    return PyAVFile(open_container(path), "clip", threads)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -81,7 +81,7 @@ def test_frames_rate_and_stamps_are_those_that_opencv_tells(
     make: Make, name: str, more: dict[str, Any], threads: int
 ) -> None:
     path = make(name, **more)
-    movie, capture = opened(path, threads), Capture(path, ffmpeg_backend(), "clip")
+    movie, capture = opened(path, threads), OpenCVCapture(path, ffmpeg_backend(), "clip")
     ours, theirs = movie.frame_format(), capture.frame_format()
     assert ours.pixels == "i420"
     assert ours.full_range == (more.get("codec") == "mjpeg")
@@ -115,7 +115,7 @@ def test_frames_rate_and_stamps_are_those_that_opencv_tells(
 def test_what_has_no_planes_is_read_as_bgr(make: Make, more: dict[str, Any]) -> None:
     path = make(**more)
     ours, _ = play(FileReader(settings(path), MonotonicClock()))
-    capture = Capture(path, ffmpeg_backend(), "clip")
+    capture = OpenCVCapture(path, ffmpeg_backend(), "clip")
     theirs = np.zeros(capture.frame_format().shape, np.uint8)
     for frame in ours:
         assert capture.grab()

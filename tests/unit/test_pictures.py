@@ -1,4 +1,4 @@
-"""Decoded pictures in frame buffers: as planes where they can be, and in the right colours."""
+"""Decoded pictures in frame buffers: as planes where they can be, and in the right colors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from av.video.reformatter import Colorspace, VideoReformatter
 
 from pipeline.errors import FormatChangedError
 from pipeline.memory.frame import FrameFormat, FramePool, Image
-from pipeline.sources.pyav_frames import PictureWriter, format_of
+from pipeline.sources.pyav_frames import FrameWriter, format_of
 
 pytestmark = pytest.mark.usefixtures("small_planes")
 
@@ -39,7 +39,7 @@ def picture(pixels: str, matrix: str = "601", full_range: bool = False) -> av.Vi
     return made
 
 
-def shown(writer: PictureWriter, given: av.VideoFrame) -> Image:
+def shown(writer: FrameWriter, given: av.VideoFrame) -> Image:
     frame = FramePool(format_of(given), 1).try_acquire()
     assert frame is not None
     writer.write(given, frame.pixels)
@@ -49,18 +49,18 @@ def shown(writer: PictureWriter, given: av.VideoFrame) -> Image:
 @pytest.mark.parametrize("matrix", ["601", "709"])
 @pytest.mark.parametrize("full_range", [False, True])
 @pytest.mark.parametrize("pixels", ["yuv420p", "nv12"])
-def test_planes_are_kept_and_show_the_declared_colours(
+def test_planes_are_kept_and_show_the_declared_colors(
     matrix: Any, full_range: bool, pixels: str
 ) -> None:
     given = picture(pixels, matrix, full_range)
     form = format_of(given)
     assert form == FrameFormat(WIDTH, HEIGHT, pixels="i420", matrix=matrix, full_range=full_range)
-    apart = np.abs(shown(PictureWriter("x"), given).astype(int) - photo())
+    apart = np.abs(shown(FrameWriter("x"), given).astype(int) - photo())
     assert apart.mean() < 2
     assert np.percentile(apart, 99) <= 8
     other = "709" if matrix == "601" else "601"
     given.colorspace = 1 if other == "709" else 5
-    wrong = np.abs(shown(PictureWriter("x"), given).astype(int) - photo())
+    wrong = np.abs(shown(FrameWriter("x"), given).astype(int) - photo())
     assert wrong.mean() > 2 * apart.mean()
 
 
@@ -68,10 +68,10 @@ def test_the_planes_are_the_decoders_own() -> None:
     given = picture("yuv420p")
     form = format_of(given)
     buffer = np.zeros(form.shape, np.uint8)
-    PictureWriter("x").write(given, buffer)
+    FrameWriter("x").write(given, buffer)
     np.testing.assert_array_equal(buffer, given.to_ndarray(format="yuv420p"))
     pairs = picture("nv12")
-    PictureWriter("x").write(pairs, buffer)
+    FrameWriter("x").write(pairs, buffer)
     np.testing.assert_array_equal(buffer, pairs.to_ndarray(format="yuv420p"))
 
 
@@ -87,7 +87,7 @@ def test_other_pixels_become_bgr(pixels: str) -> None:
         av.VideoFrame.from_ndarray(photo(), format="bgr24"), format=pixels
     )
     assert format_of(given) == FrameFormat(WIDTH, HEIGHT)
-    image = shown(PictureWriter("x"), given)
+    image = shown(FrameWriter("x"), given)
     expected = photo() if pixels != "gray" else cv2.cvtColor(photo(), cv2.COLOR_BGR2GRAY)[..., None]
     assert np.abs(image.astype(int) - expected).mean() < 2
 
@@ -96,7 +96,7 @@ def test_other_pixels_become_bgr(pixels: str) -> None:
 def test_odd_sizes_become_bgr(size: tuple[int, int]) -> None:
     given = av.VideoFrame(*size, "yuv420p")
     assert format_of(given) == FrameFormat(*size)
-    assert shown(PictureWriter("x"), given).shape == (size[1], size[0], 3)
+    assert shown(FrameWriter("x"), given).shape == (size[1], size[0], 3)
 
 
 def test_a_matrix_that_is_not_known_becomes_bgr() -> None:
@@ -106,7 +106,7 @@ def test_a_matrix_that_is_not_known_becomes_bgr() -> None:
 
 
 def test_planes_that_are_not_wanted_become_bgr() -> None:
-    given, writer = picture("yuv420p"), PictureWriter("x", planes=False)
+    given, writer = picture("yuv420p"), FrameWriter("x", planes=False)
     buffer = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
     writer.write(given, buffer)
     assert format_of(given, planes=False) == FrameFormat(WIDTH, HEIGHT)
@@ -119,8 +119,8 @@ def test_small_pictures_become_bgr(monkeypatch: pytest.MonkeyPatch) -> None:
     assert format_of(av.VideoFrame(480, 360, "yuv420p")).pixels == "i420"
 
 
-def test_a_change_of_size_pixels_or_colours_is_told_once() -> None:
-    writer = PictureWriter("x")
+def test_a_change_of_size_pixels_or_colors_is_told_once() -> None:
+    writer = FrameWriter("x")
     first = picture("yuv420p")
     buffer = np.zeros(format_of(first).shape, np.uint8)
     writer.format = format_of(first)._replace(fps=25)
@@ -139,7 +139,7 @@ def test_a_change_of_size_pixels_or_colours_is_told_once() -> None:
 
 
 def test_keeping_planes_costs_no_memory() -> None:
-    writer, given = PictureWriter("x"), picture("yuv420p")
+    writer, given = FrameWriter("x"), picture("yuv420p")
     buffer = np.zeros(format_of(given).shape, np.uint8)
     writer.write(given, buffer)
     tracemalloc.start()

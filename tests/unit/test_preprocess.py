@@ -21,7 +21,7 @@ from pipeline.memory.i420_to_bgr import BgrConverter
 from pipeline.preprocess.preprocessor import Preprocessor, PreprocessSettings
 
 MATRICES: tuple[Matrix, ...] = ("601", "709")
-COLOURS = [
+COLORS = [
     pytest.param(
         FrameFormat(322, 242, pixels="i420", matrix=matrix, full_range=full),
         id=f"{matrix}-{'full' if full else 'limited'}",
@@ -55,7 +55,7 @@ def noise(width: int, height: int) -> Image:
 
 
 def photo(width: int, height: int) -> Image:
-    """Soft gradients and edges in moderate colours, as pictures of a camera have."""
+    """Soft gradients and edges in moderate colors, as pictures of a camera have."""
     random = np.random.default_rng(3)
     coarse = random.integers(40, 216, (height // 40 + 2, width // 40 + 2, 3), np.uint8)
     soft = cv2.resize(coarse, (width, height), interpolation=cv2.INTER_CUBIC)
@@ -188,7 +188,7 @@ def test_a_view_that_opencv_cannot_write_is_filled_by_a_copy(channels: int) -> N
 
 @pytest.mark.parametrize("resize", ["letterbox", "stretch", "crop"])
 @pytest.mark.parametrize("channels", [1, 3])
-@pytest.mark.parametrize("form", [pytest.param(FrameFormat(1, 1), id="bgr"), *COLOURS])
+@pytest.mark.parametrize("form", [pytest.param(FrameFormat(1, 1), id="bgr"), *COLORS])
 def test_nothing_of_frame_size_is_allocated(resize: Any, channels: int, form: FrameFormat) -> None:
     form = form._replace(width=1280, height=720)
     preprocess = Preprocessor(PreprocessSettings(resize=resize))
@@ -209,7 +209,7 @@ def test_nothing_of_frame_size_is_allocated(resize: Any, channels: int, form: Fr
 # --- frames of planes
 
 
-@pytest.mark.parametrize("form", COLOURS)
+@pytest.mark.parametrize("form", COLORS)
 @pytest.mark.parametrize("resize", ["letterbox", "stretch", "crop"])
 @pytest.mark.parametrize("interpolation", ["linear", "area", "nearest"])
 @pytest.mark.parametrize("kind", ["bgr", "rgb", "grey"])
@@ -251,17 +251,17 @@ def test_a_crop_of_planes_takes_whole_chroma_samples() -> None:
     assert (target[0, 0, -1] == 77).all()
 
 
-@pytest.mark.parametrize("form", COLOURS)
-def test_a_flat_colour_is_exact_but_for_rounding(form: FrameFormat) -> None:
-    for colour in ((0, 0, 0), (255, 255, 255), (200, 30, 60), (10, 180, 90), (128, 128, 128)):
-        image = np.full((form.height, form.width, 3), colour, np.uint8)
+@pytest.mark.parametrize("form", COLORS)
+def test_a_flat_color_is_exact_but_for_rounding(form: FrameFormat) -> None:
+    for color in ((0, 0, 0), (255, 255, 255), (200, 30, 60), (10, 180, 90), (128, 128, 128)):
+        image = np.full((form.height, form.width, 3), color, np.uint8)
         pixels = planes_from(image, form)
         assert np.abs(bgr_of(pixels, form).astype(int) - image).max() <= 2
         target = np.zeros((1, 64, 64, 3), np.uint8)
         preprocess = Preprocessor(PreprocessSettings(resize="stretch"))
         preprocess.open(form, cast(Any, Spec(shape=target.shape)))
         preprocess.process(pixels, target, 0)
-        assert np.abs(target[0].astype(int) - colour).max() <= 2
+        assert np.abs(target[0].astype(int) - color).max() <= 2
 
 
 @pytest.mark.parametrize("matrix", MATRICES)

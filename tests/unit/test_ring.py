@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from pipeline import BindingError, ClosedError, Executor, Ring, RunError, SlotStateError
-from pipeline.engines.awaitable_context import Opening
+from pipeline.engines.awaitable_context import AwaitableContext
 
 if TYPE_CHECKING:
     from tests.usage import resources
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.both_loops
 DEPTH = 2
 
 
-def opened(contexts: int = 1, **options: Any) -> Opening[Executor]:
+def opened(contexts: int = 1, **options: Any) -> AwaitableContext[Executor]:
     shapes = [{"name": "first", "shape": [1, 4]}, {"name": "second", "shape": [2, 3]}]
     return Executor.open(
         engine="simulated",

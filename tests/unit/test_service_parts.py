@@ -13,7 +13,7 @@ import pytest
 from pipeline.flow.backoff import Backoff
 from pipeline.flow.channel import Channel, ChannelClosed
 from pipeline.flow.events import Event, EventHub, EventLog, EventStream
-from pipeline.flow.fair_share import Selector
+from pipeline.flow.fair_share import FairShare
 from pipeline.service.logs import JsonFormatter, KeyValueFormatter, RateLimit
 from pipeline.service.systemd import notify, watchdog_seconds
 
@@ -55,8 +55,8 @@ async def test_a_listener_who_sleeps_keeps_the_newest_and_fills_no_memory() -> N
 # Turns.
 
 
-async def fed(weights: dict[str, float], waiting: int) -> tuple[Selector[str], list[Channel[str]]]:
-    selector: Selector[str] = Selector()
+async def fed(weights: dict[str, float], waiting: int) -> tuple[FairShare[str], list[Channel[str]]]:
+    selector: FairShare[str] = FairShare()
     channels = []
     for name, weight in weights.items():
         channel: Channel[str] = Channel(waiting, "block", lambda item, cause: None)
@@ -78,7 +78,7 @@ async def test_turns_are_taken_by_weight() -> None:
 
 
 async def test_a_camera_that_was_silent_does_not_catch_up() -> None:
-    selector: Selector[str] = Selector()
+    selector: FairShare[str] = FairShare()
     busy: Channel[str] = Channel(64, "block", lambda item, cause: None)
     silent: Channel[str] = Channel(64, "block", lambda item, cause: None)
     selector.add("busy", busy)
@@ -98,7 +98,7 @@ async def test_it_ends_with_the_last_camera_and_waits_for_a_new_one() -> None:
     assert await selector.get() == "a"
     with pytest.raises(ChannelClosed):
         await selector.get()
-    open_ended: Selector[str] = Selector()
+    open_ended: FairShare[str] = FairShare()
     waiting = asyncio.ensure_future(open_ended.get())
     await asyncio.sleep(0)
     channel: Channel[str] = Channel(1, "block", lambda item, cause: None)

@@ -528,9 +528,9 @@ def test_video_to_a_full_disk_is_told(tmp_path: Path, capfd: pytest.CaptureFixtu
     assert capfd.readouterr().err == ""
 
 
-def luminance(colour: npt.NDArray[np.uint8]) -> float:
-    """Relative luminance of a BGR colour, by the rules for readable web pages."""
-    linear = (colour / 255.0) ** 2.2
+def luminance(color: npt.NDArray[np.uint8]) -> float:
+    """Relative luminance of a BGR color, by the rules for readable web pages."""
+    linear = (color / 255.0) ** 2.2
     return float(linear @ (0.0722, 0.7152, 0.2126))
 
 
@@ -547,7 +547,7 @@ def test_labels_can_be_read_at_any_size(label: int) -> None:
         above = canvas[: size // 2 - size // 360 - 1, size // 2 : size // 2 + size // 10]
         (rows,) = np.nonzero((above != 90).any((1, 2)))
         heights.append(len(rows) / size)
-        assert above[rows, ...].min() < 30  # black, on a colour that is bright enough for it
+        assert above[rows, ...].min() < 30  # black, on a color that is bright enough for it
         assert (luminance(canvas[size * 3 // 4, size // 2]) + 0.05) / 0.05 > 4.5
     assert min(heights) > 0.02
     assert max(heights) < 0.06
@@ -619,7 +619,7 @@ def test_targets_that_cannot_be_are_named_at_open(tmp_path: Path, kind: str) -> 
         {"kind": "video", "path": "x.mp4", "fps": 1e-9},
         {"kind": "console", "path": "x"},
         {"kind": "console", "queue": 0},
-        {"kind": "console", "policy": "latest"},
+        {"kind": "console", "overflow": "latest"},
         {"kind": "fax"},
         {},
     ],
@@ -632,7 +632,7 @@ def test_bad_settings(bad: dict[str, Any]) -> None:
 def test_settings_are_told_apart_by_kind() -> None:
     found = [
         SINKS.validate_python({"kind": "console"}),
-        SINKS.validate_python({"kind": "jsonl", "path": "x", "policy": "drop_newest"}),
+        SINKS.validate_python({"kind": "jsonl", "path": "x", "overflow": "drop_newest"}),
         SINKS.validate_python({"kind": "video", "path": "x.MKV", "queue": 2}),
     ]
     assert [type(s) for s in found] == [ConsoleSettings, JsonlSettings, VideoSettings]

@@ -15,19 +15,19 @@ from pipeline import Executor, PipelineError, Result, SinkError, SourceError
 from pipeline.clock import ManualClock, MonotonicClock
 from pipeline.contracts import FrameMapping, StreamInfo
 from pipeline.errors import ClosedError
-from pipeline.flow.capture import Capture, CaptureSettings
+from pipeline.flow.capture import CaptureSettings, CaptureStage
 from pipeline.flow.channel import Channel, ChannelClosed, Overflow
-from pipeline.flow.engine_supervisor import EngineRoom, EngineSettings
-from pipeline.flow.fair_share import Selector
+from pipeline.flow.engine_supervisor import EngineSettings, EngineSupervisor
+from pipeline.flow.fair_share import FairShare
 from pipeline.flow.outlet import Outlet
-from pipeline.flow.postprocess import Finish
-from pipeline.flow.sink import Deliver
-from pipeline.flow.slot_filler import Feed, InFlight
+from pipeline.flow.postprocess import PostprocessStage
+from pipeline.flow.sink import SinkStage
+from pipeline.flow.slot_filler import CameraFeed, InFlight
 from pipeline.flow.stage import Stage
 from pipeline.flow.stats import CameraRecorder
-from pipeline.flow.submit import Dispatch
+from pipeline.flow.submit import SubmitStage
 from pipeline.memory.frame import Frame, FrameFormat, FramePool, Image
-from pipeline.memory.results import Detections, Lease, Stamps
+from pipeline.memory.results import Detections, Holders, Stamps
 from pipeline.memory.ring import Ring
 
 Until = Callable[[Callable[[], bool]], Awaitable[None]]
@@ -162,7 +162,7 @@ class Rig:
         self.said: list[tuple[str, str]] = []
         self.channel: Channel[Frame] = Channel(queue, policy, self._drop)
         settings = CaptureSettings("front", True, buffers, max_frames=max_frames)
-        self.stage = Capture(
+        self.stage = CaptureStage(
             lambda: reader,
             self.channel,
             settings,
@@ -346,7 +346,7 @@ async def test_giving_up_on_a_reader_that_reads_changes_nothing() -> None:
     assert await rig.stage.close(30)
 
 
-# Dispatch and finish, around a real ring.
+# SubmitStage and finish, around a real ring.
 
 
 class Fill:
@@ -413,11 +413,11 @@ class Line:
         async def make() -> tuple[Executor, Ring]:
             return executor, ring
 
-        self.engine = EngineRoom(
+        self.engine = EngineSupervisor(
             make, EngineSettings(), lambda state, reason: self.said.append((state, reason))
         )
         self.frames: Channel[Frame] = Channel(64, "block", lambda frame, _: frame.release())
-        selector: Selector[Frame] = Selector()
+        selector: FairShare[Frame] = FairShare()
         selector.add("front", self.frames)
         selector.close()
         self.in_flight: Channel[InFlight] = Channel(
@@ -435,9 +435,9 @@ class Line:
         def fail(error: SourceError, sequence: int) -> None:
             self.failed.append((str(error), sequence))
 
-        feeds = {"front": Feed("front", fill, self.recorder, fail=fail)}
-        self.dispatch = Dispatch(feeds, selector, self.engine, self.in_flight, clock)
-        self.finish = Finish(look, self.engine, self.in_flight, outlets, clock)
+        feeds = {"front": CameraFeed("front", fill, self.recorder, fail=fail)}
+        self.dispatch = SubmitStage(feeds, selector, self.engine, self.in_flight, clock)
+        self.finish = PostprocessStage(look, self.engine, self.in_flight, outlets, clock)
         self.pool = FramePool(FORMAT, 16)
 
     async def feed(self, count: int) -> None:
@@ -567,7 +567,7 @@ async def test_a_failed_preprocess_gives_everything_back() -> None:
         assert {info.state for info in ring.slots()} == {"free"}
 
 
-# Deliver.
+# SinkStage.
 
 
 class Ledger:
@@ -603,7 +603,7 @@ class Ledger:
 
 def borrowed(sequence: int, given_back: list[int]) -> Result:
     image = np.zeros((2, 4, 3), np.uint8)
-    lease = Lease(lambda: given_back.append(sequence))
+    lease = Holders(lambda: given_back.append(sequence))
     stamps = Stamps(*range(9))
     mapping = FrameMapping(1, 1, 0, 0, 2, 2)
     return Result(
@@ -616,7 +616,7 @@ async def test_deliver_writes_in_order_and_gives_back(fails_at: int) -> None:
     given_back: list[int] = []
     channel: Channel[Result] = Channel(8, "block", lambda result, _: result.release())
     sink = Ledger(fails_at)
-    stage = Deliver("sink-ledger", sink, channel)
+    stage = SinkStage("sink-ledger", sink, channel)
     stage.describe(StreamInfo("front", FORMAT))
     await stage.open()
     assert sink.stream == StreamInfo("front", FORMAT)

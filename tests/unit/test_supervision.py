@@ -12,7 +12,7 @@ import pytest
 from pipeline.clock import MonotonicClock
 from pipeline.errors import FormatChangedError, SourceError
 from pipeline.flow.backoff import Backoff
-from pipeline.flow.capture import Capture, CaptureSettings
+from pipeline.flow.capture import CaptureSettings, CaptureStage
 from pipeline.flow.channel import Channel, ChannelClosed
 from pipeline.flow.stats import CameraRecorder
 from pipeline.memory.frame import Frame, FrameFormat, Image
@@ -92,10 +92,12 @@ class Rig:
             "read_s": 0.05,
             "open_s": 0.05,
         }
-        self.stage = Capture(
+        self.stage = CaptureStage(
             self._make,
             self.channel,
-            CaptureSettings("door", True, 6, live=True, wait_at_start=True, **given | settings),
+            CaptureSettings(
+                "door", True, 6, supervised=True, wait_at_start=True, **given | settings
+            ),
             MonotonicClock(),
             self.recorder,
             lambda state, reason: self.said.append((state, reason)),

@@ -22,7 +22,7 @@ from pipeline.clock import MonotonicClock
 from pipeline.errors import FormatChangedError, SourceError
 from pipeline.memory.frame import Image
 from pipeline.sources import SourceSettings, make_reader
-from pipeline.sources.http_stream import WebStream
+from pipeline.sources.http_stream import HttpStream
 from pipeline.sources.jpeg import JpegFinder
 from pipeline.sources.synthetic import synthetic_frame
 
@@ -327,7 +327,7 @@ def test_pictures_arrive_whole_and_the_end_is_no_end_of_file(web: Web, path: str
     assert "the stream ended" in str(error)
     assert len(images) == len(PICTURES)
     for image, picture in zip(images, PICTURES, strict=True):
-        # Both decode alike but for how they blow up the colour planes.
+        # Both decode alike but for how they blow up the color planes.
         assert np.abs(image.astype(int) - decoded(picture)).mean() < 3
         assert abs(image.mean() - decoded(picture).mean()) < 1
 
@@ -369,7 +369,7 @@ def test_what_is_no_video_is_told(web: Web, path: str, told: str) -> None:
 @pytest.mark.parametrize("url", ["http://", "http://127.0.0.1:x/", "http://127.0.0.1:99999/"])
 def test_an_address_that_is_none_is_told(url: str) -> None:
     with pytest.raises(SourceError, match=r"no HTTP address|cannot be reached"):
-        WebStream(url, "cam").open(5)
+        HttpStream(url, "cam").open(5)
 
 
 def test_digest_is_answered_where_it_is_offered(web: Web) -> None:
@@ -417,7 +417,7 @@ def test_a_trickle_of_a_head_ends_at_the_deadline(web: Web) -> None:
     web._server.RequestHandlerClass = type("Drips", (Answers,), {"asked": [], "plain": drip})
     began = time.monotonic()
     with pytest.raises(SourceError, match=r"did not answer within 0\.5 s"):
-        WebStream(web.url("plain"), "cam").open(0.5)
+        HttpStream(web.url("plain"), "cam").open(0.5)
     assert time.monotonic() - began < 5
     gone.set()
 

@@ -1,4 +1,4 @@
-// Image inputs become u8 NHWC: colour order, mean, scale, layout and type go into the model's graph.
+// Image inputs become u8 NHWC: color order, mean, scale, layout and type go into the model's graph.
 #ifdef PIPELINE_WITH_OPENVINO
 
 #include <algorithm>
@@ -207,7 +207,7 @@ Model fold_images(const Api& api, const OpenVinoOptions& options, Owned<ov_model
     if (options.image_input) std::ranges::transform(inputs, images.begin(), image_of);
     const auto any = [&](auto&& test) { return std::ranges::any_of(images, test); };
     const bool some = any([](const auto& image) { return image.has_value(); });
-    // A colour order, by contrast, is no matter where there are no three channels.
+    // A color order, by contrast, is no matter where there are no three channels.
     if (!some && (!options.mean.empty() || !options.scale.empty())) {
         throw Error(Errc::config,
                     options.model +

@@ -1,4 +1,4 @@
-"""The loop that one writes first: read, resize, swap colours, to float, infer, postprocess.
+"""The loop that one writes first: read, resize, swap colors, to float, infer, postprocess.
 
 One request with the latency hint, which is also OpenVINO's default.
 """
