@@ -13,7 +13,10 @@ TYPE_CHECKING = False  # typing's own takes longer to import than all the rest, 
 if TYPE_CHECKING:
     from typing import Any
 
-    from pipeline.config.loading import Config
+    from pipeline._native import TensorSpec
+    from pipeline.clock import ManualClock
+    from pipeline.config.loading import Config, load
+    from pipeline.contracts import Postprocess, Reader, Sink, StreamInfo
     from pipeline.engines.executor import Executor
     from pipeline.engines.image import ImageInput
     from pipeline.errors import (
@@ -24,21 +27,34 @@ if TYPE_CHECKING:
         DeviceError,
         EngineError,
         EngineNotInstalledError,
+        FormatChangedError,
         ModelError,
         PipelineError,
+        ReaderLeftError,
         RunError,
         SinkError,
         SlotStateError,
         SourceError,
     )
-    from pipeline.flow.stats import Stats
-    from pipeline.memory.results import Detection, Detections, RawOutput, Result, Stamps
+    from pipeline.flow.events import Event
+    from pipeline.flow.stats import CameraStats, Percentiles, Stats
+    from pipeline.machine.runner import Health
+    from pipeline.memory.frame import FrameFormat
+    from pipeline.memory.results import (
+        Detection,
+        Detections,
+        FrameMapping,
+        RawOutput,
+        Result,
+        Stamps,
+    )
     from pipeline.memory.ring import Ring, RunReport, Slot
     from pipeline.pipeline import Pipeline
 
 __all__ = [
     "AllocationError",
     "BindingError",
+    "CameraStats",
     "ClosedError",
     "Config",
     "ConfigError",
@@ -47,22 +63,36 @@ __all__ = [
     "DeviceError",
     "EngineError",
     "EngineNotInstalledError",
+    "Event",
     "Executor",
+    "FormatChangedError",
+    "FrameFormat",
+    "FrameMapping",
+    "Health",
     "ImageInput",
+    "ManualClock",
     "ModelError",
+    "Percentiles",
     "Pipeline",
     "PipelineError",
+    "Postprocess",
     "RawOutput",
+    "Reader",
+    "ReaderLeftError",
     "Result",
     "Ring",
     "RunError",
     "RunReport",
+    "Sink",
     "SinkError",
     "Slot",
     "SlotStateError",
     "SourceError",
     "Stamps",
     "Stats",
+    "StreamInfo",
+    "TensorSpec",
+    "load",
 ]
 
 # In a clone the folder pipeline/ shadows the installed package, which alone has the native
@@ -73,13 +103,26 @@ for _folder in filter(None, sys.path):
         __path__.append(_path)
 
 _HOMES = {
+    "pipeline._native": ("TensorSpec",),
+    "pipeline.clock": ("ManualClock",),
+    "pipeline.config.loading": ("Config", "load"),
+    "pipeline.contracts": ("Postprocess", "Reader", "Sink", "StreamInfo"),
     "pipeline.engines.executor": ("Executor",),
     "pipeline.engines.image": ("ImageInput",),
-    "pipeline.config.loading": ("Config",),
-    "pipeline.memory.results": ("Detection", "Detections", "RawOutput", "Result", "Stamps"),
+    "pipeline.flow.events": ("Event",),
+    "pipeline.flow.stats": ("CameraStats", "Percentiles", "Stats"),
+    "pipeline.machine.runner": ("Health",),
+    "pipeline.memory.frame": ("FrameFormat",),
+    "pipeline.memory.results": (
+        "Detection",
+        "Detections",
+        "FrameMapping",
+        "RawOutput",
+        "Result",
+        "Stamps",
+    ),
     "pipeline.memory.ring": ("Ring", "RunReport", "Slot"),
     "pipeline.pipeline": ("Pipeline",),
-    "pipeline.flow.stats": ("Stats",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -91,4 +134,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted(__all__)

@@ -57,3 +57,6 @@ class ManualClock:
             while self._now < due and not stop.is_set():
                 self._moved.wait(0.01)  # stop has no way to notify this condition
         return not stop.is_set()
+
+
+ManualClock.__module__ = "pipeline"  # so that pickles survive moves

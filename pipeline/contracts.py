@@ -133,3 +133,7 @@ class Sink(Protocol):
 
     def close(self) -> None:
         """Flush and close. SinkError when what was written could not be kept."""
+
+
+for _public in (Postprocess, Reader, Sink, StreamInfo):
+    _public.__module__ = "pipeline"  # so that pickles survive moves

@@ -127,3 +127,8 @@ def optional(package: str, extra: str, kind: type[PipelineError]) -> Iterator[No
         raise kind(
             f"needs the package {package}, which is not installed; {install_advice(extra)}"
         ) from None
+
+
+for _public in [value for value in globals().values() if isinstance(value, type)]:
+    if issubclass(_public, PipelineError):
+        _public.__module__ = "pipeline"  # so that pickles survive moves

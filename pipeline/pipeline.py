@@ -59,11 +59,18 @@ class Pipeline(Runner):
 
     @classmethod
     def from_yaml(
-        cls, path: str | os.PathLike[str], overrides: Sequence[str] = (), **options: Any
+        cls,
+        path: str | os.PathLike[str],
+        overrides: Sequence[str] = (),
+        *,
+        frames: AsyncIterable[Any] | None = None,
+        live: bool = False,
+        max_frames: int | None = None,
+        clock: Clock | None = None,
     ) -> Pipeline:
-        """From a YAML file; ``overrides`` are ``path.to.key=value``, ``options`` as above."""
-        fed = options.get("frames") is not None
-        pipeline = cls(load(path, list(overrides), fed=fed), **options)
+        """From a YAML file; ``overrides`` are ``path.to.key=value``, the others as above."""
+        config = load(path, list(overrides), fed=frames is not None)
+        pipeline = cls(config, frames=frames, live=live, max_frames=max_frames, clock=clock)
         pipeline._base = Path(os.path.abspath(path)).parent
         return pipeline
 
@@ -136,3 +143,6 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
         return asyncio.new_event_loop()
     loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
     return loop
+
+
+Pipeline.__module__ = "pipeline"  # so that pickles survive moves

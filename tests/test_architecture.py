@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import pickle
 import re
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import pipeline
 from pipeline.config.loading import load
 
 ROOT = Path(__file__).parents[1]
@@ -121,6 +123,29 @@ def test_little_is_imported_before_signals_are_heard() -> None:
     )
     # Without the environment's packages, which may import anything as Python starts.
     subprocess.run([sys.executable, "-S", "-c", program], check=True, timeout=60, cwd=ROOT)
+
+
+def test_public_names_show_the_package_as_their_home() -> None:
+    assert dir(pipeline) == sorted(pipeline.__all__)
+    for name in pipeline.__all__:
+        found = getattr(pipeline, name)
+        assert found.__module__ == "pipeline", name
+        assert pickle.loads(pickle.dumps(found)) is found
+
+
+@pytest.mark.parametrize("path", [ROOT / "README.md", *(ROOT / "docs").glob("*.md")], ids=str)
+def test_what_the_documents_name_is_public(path: Path) -> None:
+    classes = {
+        node.name
+        for module in MODULES
+        for node in ast.parse(module.read_text()).body
+        if isinstance(node, ast.ClassDef)
+    }
+    code = " ".join(re.findall(r"```python.*?```|`[^`\n]+`", path.read_text(), re.DOTALL))
+    named = set(re.findall(r"(?<![\w.])[A-Z]\w+", code)) & classes
+    imported = re.findall(r"from pipeline import ([\w, ]+)", code)
+    named |= {name.strip() for each in imported for name in each.split(",")}
+    assert named <= set(pipeline.__all__)
 
 
 def test_unknown_names_are_refused() -> None:

@@ -70,7 +70,8 @@ void bind_tensor_spec(py::module_& module) {
         .def_property_readonly("nbytes", &TensorSpec::byte_size)
         .def_property_readonly("driver_bytes", &TensorSpec::driver_size)
         .def_readonly("quantization", &TensorSpec::quantization)
-        .def("__repr__", &describe);
+        .def("__repr__", &describe)
+        .attr("__module__") = "pipeline";
 }
 
 }  // namespace pipeline::bind

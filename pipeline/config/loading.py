@@ -394,3 +394,6 @@ def _place_sinks(data: dict[str, Any], base: Path) -> list[Problem]:
             continue
         sinks[i] = {**sink, "path": path}
     return found
+
+
+load.__module__ = "pipeline"  # so that pickles survive moves

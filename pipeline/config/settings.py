@@ -134,3 +134,6 @@ class Config(Cameras):
                 {"depth": depth, "contexts": self.model.contexts},
             )
         return self
+
+
+Config.__module__ = "pipeline"  # so that pickles survive moves

@@ -9,7 +9,7 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy.typing as npt
 
@@ -58,20 +58,38 @@ class Executor:
         model: str | os.PathLike[str] | None = None,
         *,
         engine: str = "openvino",
+        device: str | None = None,
+        contexts: int | Literal["auto"] | None = None,
+        aim: Literal["latency", "throughput"] | None = None,
+        input_shape: Sequence[int] | None = None,
+        library: str | os.PathLike[str] | None = None,
+        options: Mapping[str, Any] | None = None,
+        open_timeout_s: float | None = None,
+        run_timeout_s: float | None = None,
         image: ImageInput | None = _AS_CAPTURED,
         memory_limit: int = 1 << 30,
-        **settings: Any,
     ) -> AwaitableContext[Executor]:
         """Load ``model``: await it, or use it as ``async with``.
 
-        ``package://PACKAGE/path`` is a file inside an installed package.
-        ``settings`` are those of the YAML's ``model``: ``device``, ``contexts``,
-        ``input_shape``, ``library``, ``options``. With ``image`` an image-like input is u8
-        NHWC and conversions are folded into the graph; None leaves inputs as the model
-        declares them. ``memory_limit`` bounds the driver memory of each tensor of each
-        context, bytes. EngineError and its kinds when the engine, device or model fails.
+        ``package://PACKAGE/path`` is a file inside an installed package. ``device`` to
+        ``run_timeout_s`` are those of the YAML's ``model``, with its defaults. With ``image``
+        an image-like input is u8 NHWC and conversions are folded into the graph; None leaves
+        inputs as the model declares them. ``memory_limit`` bounds the driver memory of each
+        tensor of each context, bytes. EngineError and its kinds when the engine, device or
+        model fails.
         """
-        chosen = _settings(model, engine, settings)
+        given = {
+            "path": None if model is None else _path_of(model),
+            "device": device,
+            "contexts": contexts,
+            "aim": aim,
+            "input_shape": input_shape,
+            "library": None if library is None else os.fspath(library),
+            "options": options,
+            "open_timeout_s": open_timeout_s,
+            "run_timeout_s": run_timeout_s,
+        }
+        chosen = _settings(engine, given)
         return AwaitableContext(lambda: cls.from_settings(chosen, image, memory_limit))
 
     @classmethod
@@ -298,13 +316,17 @@ class Executor:
             raise ClosedError("executor: closed")
 
 
-def _settings(
-    model: str | os.PathLike[str] | None, engine: str, settings: dict[str, Any]
-) -> ModelSettings:
+def _path_of(model: str | os.PathLike[str]) -> str:
+    path = os.fspath(model)
+    return resolve(path, Path()) if path.startswith(PACKAGE_SCHEME) else path
+
+
+def _settings(engine: str, given: Mapping[str, Any]) -> ModelSettings:
     from pipeline.engines.settings import ModelSettings
 
     engine_module(engine)
-    path = None if model is None else os.fspath(model)
-    if isinstance(path, str) and path.startswith(PACKAGE_SCHEME):
-        path = resolve(path, Path())
-    return validated(ModelSettings, {"path": path, "engine": engine, **settings})
+    chosen = {name: value for name, value in given.items() if value is not None}
+    return validated(ModelSettings, {"engine": engine, **chosen})
+
+
+Executor.__module__ = "pipeline"  # so that pickles survive moves

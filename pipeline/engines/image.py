@@ -17,3 +17,6 @@ class ImageInput(NamedTuple):
     color: Literal["bgr", "rgb"] = "bgr"
     mean: tuple[float, ...] = ()
     scale: tuple[float, ...] = ()
+
+
+ImageInput.__module__ = "pipeline"  # so that pickles survive moves

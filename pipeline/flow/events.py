@@ -149,3 +149,6 @@ class EventLog:
             self._troubled = False
             return logging.INFO if news else logging.DEBUG
         return logging.DEBUG
+
+
+Event.__module__ = "pipeline"  # so that pickles survive moves

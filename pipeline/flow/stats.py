@@ -424,3 +424,7 @@ def _rate(cameras: list[CameraRecorder]) -> tuple[float, float]:
     elapsed = max(0, max(camera.last_ns for camera in working) - first) / 1e9
     results = sum(camera.results for camera in working)
     return (results / elapsed if elapsed > 0 else 0.0), elapsed
+
+
+for _public in (CameraStats, Percentiles, Stats):
+    _public.__module__ = "pipeline"  # so that pickles survive moves

@@ -470,3 +470,6 @@ class Runner:
         assert self._task is not None
         await asyncio.wait({self._task})
         self._failure.raise_copy()
+
+
+Health.__module__ = "pipeline"  # so that pickles survive moves

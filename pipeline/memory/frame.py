@@ -256,3 +256,6 @@ class FramePool:
             form = self.format
             self._converter = BgrConverter(form.width, form.matrix, form.full_range)
         return self._converter
+
+
+FrameFormat.__module__ = "pipeline"  # so that pickles survive moves

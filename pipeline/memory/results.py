@@ -294,3 +294,7 @@ def end_loan(result: Result) -> None:
     """Take back what a receiver was lent, unless it released that itself."""
     if result._lease is not None:
         result._lease.end()
+
+
+for _public in (Detection, Detections, FrameMapping, RawOutput, Result, Stamps):
+    _public.__module__ = "pipeline"  # so that pickles survive moves

@@ -423,3 +423,7 @@ def _fail(future: asyncio.Future[Any], error: BaseException) -> None:
     if not future.done():
         future.set_exception(error)
         future.exception()  # nobody may be waiting, which is no reason to complain in the log
+
+
+for _public in (Ring, RunReport, Slot):
+    _public.__module__ = "pipeline"  # so that pickles survive moves

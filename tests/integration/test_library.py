@@ -324,7 +324,6 @@ async def test_a_pipeline_can_be_closed_by_contextlib() -> None:
         ({"contexts": 0}, "contexts: must be at least 1, got 0"),
         ({"contexts": "many"}, "contexts: needs a whole number or 'auto', got 'many'"),
         ({"aim": "fast"}, "aim: unknown aim 'fast'; known: latency, throughput"),
-        ({"contextz": 2}, "contextz: unknown key; did you mean 'contexts'?"),
         (
             {"options": {"latncy_ms": 1}},
             "options.latncy_ms: engine simulated has no such option; did you mean 'latency_ms'?",
