@@ -28,7 +28,7 @@ std::uint8_t lowered(std::int16_t grey, std::int16_t blue, std::int16_t red) {
 }
 
 PIPELINE_SIMD void swap_colors(const std::uint8_t* __restrict from, std::size_t width,
-                                std::uint8_t* __restrict into) {
+                               std::uint8_t* __restrict into) {
     for (std::size_t x = 0; x < width; ++x) {
         into[3 * x] = from[3 * x + 2];
         into[3 * x + 1] = from[3 * x + 1];
