@@ -10,7 +10,7 @@ __all__ = ["Clock", "ManualClock", "MonotonicClock"]
 
 
 class Clock(Protocol):
-    """What every part that needs the time is given."""
+    """Source of the time for every part."""
 
     def now(self) -> int:
         """Current time in nanoseconds; only differences mean something."""

@@ -84,17 +84,17 @@ class Preprocess(Protocol):
         """Fill ``target``, the input view of slot ``slot_index``, from a frame's ``pixels``."""
 
     def drawing(self, slot_index: int) -> Drawing | None:
-        """What the native core can do in place of ``process``; None where it cannot."""
+        """Native equivalent of ``process`` for this slot, or None."""
 
 
 class Postprocess(Protocol):
     """Turns a slot's outputs into detections in frame pixels."""
 
     keeps_outputs: bool
-    """Whether the result goes on lending the outputs, so that the slot stays leased."""
+    """True if the result lends the outputs, so that the slot stays leased."""
 
     quick: bool
-    """Whether ``process`` is no work at all, so that it is called on the event loop after all."""
+    """True if ``process`` does no work and may run on the event loop."""
 
     def open(self, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
         """Check that the model has what is decoded. ModelError naming the tensor when not."""
@@ -104,7 +104,7 @@ class Postprocess(Protocol):
 
 
 class StreamInfo(NamedTuple):
-    """What a sink is told before the first result.
+    """Stream that a sink will get results of.
 
     ``format`` is None where the source is not there yet or there are several cameras.
     """
@@ -117,7 +117,7 @@ class Sink(Protocol):
     """A consumer of results, in capture order."""
 
     needs_image: bool
-    """Whether ``write`` looks at ``result.image``."""
+    """True if ``write`` looks at ``result.image``."""
 
     def open(self, stream: StreamInfo) -> None:
         """Open the target, losing nothing of what is there. SinkError when it cannot be written."""

@@ -90,7 +90,7 @@ class SinkError(PipelineError):
 
 
 class ReaderLeftError(SinkError):
-    """Who read standard output has enough; nobody else will come."""
+    """The reader of standard output has closed it."""
 
 
 class SlotStateError(PipelineError):

@@ -28,7 +28,7 @@ class MissingFileError(ConfigError):
 
 
 def is_url(text: str) -> bool:
-    """Whether ``text`` begins with a scheme and ``://``, as no path does."""
+    """True if ``text`` begins with a scheme and ``://``, as no path does."""
     return _URL.match(text) is not None
 
 

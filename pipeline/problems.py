@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, in the user's words and with its place."""
+"""Problems of a configuration, in the user's words and with their key path."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def no_leak(_warm: None) -> Iterator[None]:
     deadline = time.monotonic() + 30
     while (leaked := resources() - before) and time.monotonic() < deadline:
         gc.collect()  # what only a cycle of a traceback and its frames keeps is no leak
-        time.sleep(0.01)  # a thread that was left behind may be about to end
+        time.sleep(0.01)  # a thread that was abandoned may be about to end
     assert not leaked
 
 

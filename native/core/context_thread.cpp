@@ -136,7 +136,7 @@ void ContextQueue::block_removed() noexcept {
 
 ContextThread::ContextThread(std::shared_ptr<Engine> engine, std::size_t index) {
     const auto opened = std::make_shared<Outcome>();
-    // The thread owns all it touches, so that it can be left behind when the engine hangs.
+    // The thread owns all it touches, so that it can be abandoned when the engine hangs.
     thread_ = std::thread([queue = queue_, engine = std::move(engine), index, opened]() mutable {
         EngineThread thread;
         std::unique_ptr<EngineContext> context;

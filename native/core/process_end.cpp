@@ -11,7 +11,7 @@
 namespace pipeline {
 namespace {
 
-// Plain atomics: a lock could be held by a thread that a fork left behind.
+// Plain atomics: a lock could be held by a thread that a fork abandoned.
 std::atomic<int> threads{0};
 std::atomic<int> working{0};
 std::atomic<bool> ending{false};

@@ -290,12 +290,12 @@ void a_lost_device_is_an_error_and_can_be_had_again(Bench& bench, const char* ho
     CHECK(!run(*ring, 1));
     expect_failure(*ring, 2, Errc::device, told);
     if (bench.v2) {
-        // The executor was opened again behind the same memory.
+        // The executor was reopened behind the same memory.
         const auto allocations = executor->counters().allocations;
         for (std::size_t i = 0; i < 5; ++i) CHECK(!run(*ring, i));
         CHECK(executor->counters().allocations == allocations);
     } else {
-        expect_failure(*ring, 3, Errc::device, "has to be closed and opened anew");
+        expect_failure(*ring, 3, Errc::device, "has to be closed and reopened");
         // While the lost one is still there.
         bench.unturn();
         const auto other = bench.open(bench.options());
@@ -312,7 +312,7 @@ void a_service_that_stays_dead_is_asked_each_time(Bench& bench) {
     const auto executor = bench.open(bench.options());
     const auto ring = Ring::create(executor, 1, true);
     expect_failure(*ring, 1, Errc::device, "the NNRT service died");
-    const char* told = bench.v2 ? "cannot be opened again" : "closed and opened anew";
+    const char* told = bench.v2 ? "cannot be reopened" : "closed and reopened";
     expect_failure(*ring, 2, Errc::device, told);
     bench.unturn();
     bench.library.reset();  // it is back

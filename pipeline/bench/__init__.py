@@ -1,1 +1,1 @@
-"""How fast a configuration is here: each stage alone, the whole, and what holds it up."""
+"""Speed of a configuration on this machine: each stage alone, the whole, and the bottleneck."""

@@ -44,7 +44,7 @@ class Bench:
     Each measurement takes ``seconds``; ``rate`` is that of the live run, by default half of
     what was reached offline, but not more than the source's own. ``tell`` is called with what
     is being measured. With ``rounds`` the parts and the whole are measured in turn, so often,
-    and each figure is the median one. ``abandoned`` names threads that were stuck and left behind;
+    and each figure is the median one. ``abandoned`` names threads that were stuck and abandoned;
     ``config`` is what was measured, without anything that is ``auto``.
     """
 
@@ -66,7 +66,7 @@ class Bench:
 
     @property
     def abandoned(self) -> list[str]:
-        """Names of threads that were left behind."""
+        """Names of threads that were abandoned."""
         return self._conditions.abandoned
 
     async def run(self) -> Report:

@@ -1,4 +1,4 @@
-"""What other processes take of the cores meanwhile, which makes every figure worse."""
+"""CPU load of other processes during a measurement."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class CpuLoad:
         self._before = self._times()
 
     def cores(self) -> float | None:
-        """How many cores others kept busy on average; None where that cannot be told."""
+        """Average number of cores that other processes kept busy; None if unknown."""
         before, now = self._before, self._times()
         if before is None or now is None or now[0] <= before[0]:
             return None

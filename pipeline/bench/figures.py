@@ -1,4 +1,4 @@
-"""What was measured, as plain values."""
+"""Measurements as plain values."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class InferFigures(StageFigures):
 
 @dataclass(frozen=True)
 class EngineFigures:
-    """What was measured on the opened engine; ``infer`` has 1, 2, ... contexts."""
+    """Measurements of the opened engine; ``infer`` has 1, 2, ... contexts."""
 
     engine: str
     device: str

@@ -24,9 +24,9 @@ _LEAST = 3
 
 @dataclass(frozen=True)
 class Conditions:
-    """How to measure: so long each time, by this clock, telling what is being measured.
+    """Conditions of a measurement: duration, clock, and a callback that names each step.
 
-    ``abandoned`` collects the names of threads that were stuck and had to be left behind.
+    ``abandoned`` collects the names of threads that were stuck and had to be abandoned.
     """
 
     seconds: float
@@ -47,12 +47,12 @@ class Meter:
 
     @property
     def count(self) -> int:
-        """How many durations were recorded."""
+        """Number of recorded durations."""
         return self.histogram.count
 
     @property
     def enough(self) -> bool:
-        """Whether the time is over and something was measured in it."""
+        """True if the time is over and something was measured."""
         return self.count >= _LEAST and time.monotonic_ns() >= self._due
 
     @property

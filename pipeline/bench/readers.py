@@ -19,7 +19,7 @@ __all__ = ["Paced", "Replay", "as_file", "has_own_pace", "own_fps"]
 
 
 def has_own_pace(source: SourceSettings) -> bool:
-    """Whether frames cannot come faster than somebody else sends them."""
+    """True if somebody else sets the pace of the frames."""
     return kind_of(source) in ("camera", "gstreamer", "pipe", "stream")
 
 

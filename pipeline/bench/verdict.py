@@ -1,4 +1,4 @@
-"""What the parts allow, which of them holds the whole up, and what would help."""
+"""Verdict of a bench: the limit of the parts, the bottleneck, and the setting that would help."""
 
 from __future__ import annotations
 

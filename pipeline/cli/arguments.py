@@ -46,7 +46,7 @@ exit codes: 0 done, 2 bad configuration or arguments, 3 source, 4 engine or devi
 
 @dataclass(frozen=True)
 class Arguments:
-    """What the user asked for."""
+    """Arguments of the user."""
 
     command: Command
     config: str = ""

@@ -1,4 +1,4 @@
-"""What a configuration is going to do, told without opening anything."""
+"""Explanation of a configuration, made without opening anything."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _supervision(source: SourceSettings) -> str:
     attempts = source.reconnect.attempts
     often = "for ever" if attempts is None else _count(attempts, "time")
     return (
-        f"opened again {often}; lost is no frame for {source.read_timeout_s:g} s or the same "
+        f"reopened {often}; lost is no frame for {source.read_timeout_s:g} s or the same "
         f"picture for {source.stale_after_s:g} s"
     )
 

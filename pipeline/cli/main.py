@@ -84,7 +84,7 @@ class _ClosedOutput(io.StringIO):
 
 
 def _occupy_standard_descriptors() -> None:
-    """Where 0, 1 or 2 is closed, as under some launchers, the next file opened would take it."""
+    """Occupy 0, 1 and 2 if a launcher closed them; the next opened file would get one of them."""
     for number in range(3):
         try:
             os.fstat(number)
@@ -210,7 +210,7 @@ def _leave_behind(abandoned: Sequence[str], code: int) -> NoReturn:
     """End the process: threads that hang would keep the interpreter from ending."""
     hanging = _code_of_abandoned(abandoned)
     mark = "error: did not stop in time and" if hanging else "what hung before"
-    _terminal.say(f"{mark} was left behind: {', '.join(abandoned)}")
+    _terminal.say(f"{mark} was abandoned: {', '.join(abandoned)}")
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
     os._exit(code or hanging)

@@ -1,4 +1,4 @@
-"""What the command line tells of a run: a status line, a table at the end, a summary as JSON."""
+"""Reports of a run: a status line, a table at the end, a summary as JSON."""
 
 from __future__ import annotations
 

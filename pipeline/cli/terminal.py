@@ -1,4 +1,4 @@
-"""What the command line says on standard error: lines for people, or JSON for machines."""
+"""Standard error of the command line: lines for people, or JSON for machines."""
 
 from __future__ import annotations
 

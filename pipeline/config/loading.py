@@ -351,7 +351,7 @@ def _read_files(data: dict[str, Any]) -> list[tuple[tuple[str, ...], dict[str, A
 
 
 def _is_path(uri: str) -> bool:
-    """Whether a source is in the file system, and no device, which is looked at when opened."""
+    """True if a source is a file or folder; devices are checked when they are opened."""
     if uri.startswith((paths.PACKAGE_SCHEME, "file://")):
         return True
     return not (

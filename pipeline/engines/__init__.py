@@ -38,11 +38,11 @@ ENGINES = {
 
 
 class EngineModule(Protocol):
-    """What the Python module of an engine offers."""
+    """Python module of an engine."""
 
     OPTIONS: type[BaseModel]
     SWAPS_COLORS: bool
-    """Whether the engine swaps colors at no cost; otherwise preprocessing does."""
+    """True if the engine swaps colors at no cost; otherwise preprocessing does."""
 
     @staticmethod
     def open_engine(settings: ModelSettings, image: ImageInput | None) -> _native.Engine:
@@ -50,7 +50,7 @@ class EngineModule(Protocol):
 
     @staticmethod
     def trials(settings: ModelSettings, cores: int) -> Trials:
-        """What is worth trying where ``settings`` leaves something to be measured."""
+        """Values worth trying for the settings that are ``auto``."""
 
     @staticmethod
     def list_devices(library: str | None) -> tuple[str, list[tuple[str, str]]]:
@@ -75,7 +75,7 @@ def validated_options(engine: str, options: dict[str, Any]) -> Any:
 
 
 def unknown_option(engine: str) -> str:
-    """What is said of an option that the engine does not have."""
+    """Message for an option that the engine does not have."""
     return f"engine {engine} has no such option"
 
 

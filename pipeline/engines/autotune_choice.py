@@ -1,4 +1,4 @@
-"""What ``auto`` becomes: a pure choice between figures that were measured."""
+"""Choice of the ``auto`` settings from measured figures."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Tried(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """What was chosen, what for, how long it took, and all that was tried."""
+    """Chosen values, their aim, the time it took, and all values tried."""
 
     aim: Aim
     contexts: int

@@ -1,4 +1,4 @@
-"""What of an engine may be left to a measurement, and which values are worth trying."""
+"""Settings of an engine that can be measured, and values worth trying."""
 
 from __future__ import annotations
 

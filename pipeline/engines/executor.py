@@ -124,12 +124,12 @@ class Executor:
 
     @property
     def inputs(self) -> Sequence[_native.TensorSpec]:
-        """What the engine reports about its inputs."""
+        """Input tensors, as the engine reports them."""
         return self._native.inputs
 
     @property
     def outputs(self) -> Sequence[_native.TensorSpec]:
-        """What the engine reports about its outputs."""
+        """Output tensors, as the engine reports them."""
         return self._native.outputs
 
     @property
@@ -237,7 +237,7 @@ class Executor:
         return self._native.counters()
 
     def zero_copy(self) -> dict[str, bool]:
-        """Whether the engine works on each tensor's block in place. Blocks; see ``ring`` first."""
+        """True for each tensor that the engine uses in place. Blocks; see ``ring`` first."""
         return {
             name: self._native.zero_copy(direction, index)
             for name, direction, index in self._tensors()
@@ -260,11 +260,11 @@ class Executor:
 
     @property
     def rebinds(self) -> bool:
-        """Whether ``run`` binds memory from ``allocate``; else it copies it, like any other."""
+        """True if ``run`` binds memory from ``allocate``; else it copies it, like any other."""
         return self._rebinds
 
     def notes(self) -> dict[str, str]:
-        """What the engine has to say about itself: how it binds memory, and what that costs."""
+        """Remarks of the engine: how it binds memory, and what that costs."""
         return self._engine.notes if self._engine is not None else self._notes
 
     async def close(self, timeout: float = 5.0) -> bool:

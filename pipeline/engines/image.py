@@ -1,4 +1,4 @@
-"""How pictures become model input inside the engine's graph."""
+"""Conversion of images to model input inside the engine's graph."""
 
 from __future__ import annotations
 

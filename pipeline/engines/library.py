@@ -1,4 +1,4 @@
-"""Where an engine's shared object is: as named in the settings, or as the system finds it."""
+"""Location of an engine's shared object: from the settings, or found by the system."""
 
 from __future__ import annotations
 

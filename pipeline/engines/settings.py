@@ -86,7 +86,7 @@ class ModelSettings(BaseModel):
         default=3,
         ge=1,
         le=1000,
-        description="After so many failed runs in a row the engine is opened anew; a single one "
+        description="After so many failed runs in a row the engine is reopened; a single one "
         "costs its frames only.",
     )
     reopen_attempts: int = Field(
@@ -108,7 +108,7 @@ class ModelSettings(BaseModel):
 
     @property
     def measured(self) -> bool:
-        """Whether something is left to be measured when a pipeline opens."""
+        """True if a setting is ``auto`` and measured when a pipeline opens."""
         return "auto" in (self.contexts, self.options.get("threads"))
 
     def context_count(self, automatic: int = 1) -> int:

@@ -160,7 +160,7 @@ def list_devices(library: str | None) -> tuple[str, list[tuple[str, str]]]:
 def expected_output(
     image: npt.NDArray[Any], shape: tuple[int, ...], dtype: npt.DTypeLike, index: int = 0
 ) -> npt.NDArray[Any]:
-    """What output ``index`` of ``shape`` and ``dtype`` holds after a run on ``image``."""
+    """Expected output ``index`` of ``shape`` and ``dtype`` after a run on ``image``."""
     data = np.ascontiguousarray(image).reshape(-1).view(np.uint8)
     count = int(np.prod(shape))
     values = data[np.arange(count) * len(data) // count].astype(np.uint32) + np.uint32(index)

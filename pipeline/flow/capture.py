@@ -1,4 +1,4 @@
-"""From a source into frame buffers and the channel of its camera, opened again when lost."""
+"""From a source into frame buffers and the channel of its camera, reopened when lost."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _MOST_POOLS = 2
 
 @dataclass(frozen=True)
 class CaptureSettings:
-    """How one camera is read.
+    """Settings for reading one camera.
 
     ``paced``: frames come by the clock. ``supervised``: it has deadlines
-    (``open_s``, ``read_s``), is opened again when it is lost or its picture did not change for
+    (``open_s``, ``read_s``), is reopened when it is lost or its picture did not change for
     ``stale_s``. ``wait_at_start``: it need not be there when the pipeline starts.
     """
 
@@ -185,7 +185,7 @@ class CaptureStage:
             return str(error)
 
     async def close(self, timeout: float) -> bool:
-        """Close the reader; False when a thread of it is stuck and was left behind."""
+        """Close the reader; False when a thread of it is stuck and was abandoned."""
         closed = True
         if self._connection is not None:
             # A read that was given up has had its time already.
@@ -287,7 +287,7 @@ class CaptureStage:
             self._reads.append(self._connection.begin(frame, self._due, self._turn))
 
     def _forget_reads(self) -> None:
-        """What was begun is not looked at; frames that come all the same are no frames."""
+        """Ignore the reads in flight; their frames do not count."""
         self._turn += 1
         while self._reads:
             read = self._reads.popleft()

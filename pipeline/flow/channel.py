@@ -43,12 +43,12 @@ class Channel(Generic[T]):
 
     @property
     def lossy(self) -> bool:
-        """Whether items are dropped when it is full."""
+        """True if items are dropped when it is full."""
         return self.overflow != "block"
 
     @property
     def closed(self) -> bool:
-        """Whether ``close`` was called."""
+        """True after ``close``."""
         return self._closed
 
     async def put(self, item: T) -> None:

@@ -81,7 +81,7 @@ class EngineSupervisor:
 
     @property
     def ready(self) -> bool:
-        """Whether slots are handed out now."""
+        """True while slots are handed out."""
         return self._ready.is_set()
 
     @property
@@ -108,7 +108,7 @@ class EngineSupervisor:
         return await asyncio.shield(self._opening)
 
     async def acquire(self) -> tuple[Ring, Slot]:
-        """A slot to fill, waiting while the engine is opened anew."""
+        """A slot to fill, waiting while the engine is reopened."""
         while True:
             await self._ready.wait()
             assert self._pair is not None
@@ -200,7 +200,7 @@ class EngineSupervisor:
         self._retired.remove(pair)
 
     async def close(self, timeout: float) -> list[str]:
-        """Close all within ``timeout`` s; the names of what hangs and was left behind."""
+        """Close all within ``timeout`` s; the names of what hangs and was abandoned."""
         self.closing = True
         loop = asyncio.get_running_loop()
         until = loop.time() + timeout

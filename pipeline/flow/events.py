@@ -1,4 +1,4 @@
-"""What happens to cameras, engine and sinks while a pipeline runs, for programs to await."""
+"""Events of cameras, engine and sinks while a pipeline runs, for programs to await."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How late the event loop is: what a hand-over between stages waits when something keeps it."""
+"""Lag of the event loop: the time that a hand-over between stages waits."""
 
 from __future__ import annotations
 

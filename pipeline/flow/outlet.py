@@ -1,4 +1,4 @@
-"""How results reach one receiver: a channel, and what of the buffers its results may hold."""
+"""Outlet of results to one receiver: a channel, and the buffers its results may hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One reader on a thread of its own, left behind as a whole when it does not answer."""
+"""One reader on a thread of its own, abandoned as a whole when it does not answer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 class ReadResult(NamedTuple):
     """When a frame was begun, captured, grabbed and decoded (ns).
 
-    ``decoded`` false: it was passed over. ``sample``: a few of its pixels, if asked for.
+    ``decoded`` false: it was skipped. ``sample``: a few of its pixels, if asked for.
     """
 
     began: int
@@ -36,7 +36,7 @@ class ReadResult(NamedTuple):
 
 
 class PendingRead:
-    """A frame that is being read or will be; ``frame`` None: it is only passed over.
+    """A frame that is being read or will be; ``frame`` None: it is only skipped.
 
     ``again``: it was grabbed before and did not fit the buffer it was for. The reader's thread
     has a hold of its own on the frame, until it lets go of it.
@@ -60,7 +60,7 @@ class PendingRead:
             self.frame.release()
 
     def claim(self) -> bool:
-        """Whether the frame's hold is the caller's from now on."""
+        """True if the caller holds the frame from now on."""
         try:
             self._hold.pop()
         except IndexError:
@@ -69,7 +69,7 @@ class PendingRead:
 
 
 class ReaderThread:
-    """From opening a reader to closing it; opened again, it is another connection."""
+    """From opening a reader to closing it; reopened, it is another connection."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class ReaderThread:
         return read
 
     async def taken(self, read: PendingRead, timeout: float | None) -> ReadResult | None:
-        """What was read, None at the end; the oldest that was begun.
+        """Result of the oldest read in flight; None at the end.
 
         SourceError when the reader fails or nothing comes within ``timeout`` s.
         """
@@ -135,7 +135,7 @@ class ReaderThread:
             self._faults.call("interrupt", self._reader.interrupt)
 
     async def close(self, timeout: float) -> bool:
-        """Close the reader and join its thread; False when it is stuck and was left behind.
+        """Close the reader and join its thread; False when it is stuck and was abandoned.
 
         What the reader raises when closed is raised here.
         """
@@ -160,7 +160,7 @@ class ReaderThread:
 
     @property
     def ended(self) -> bool:
-        """Whether its thread is done, however late."""
+        """True once its thread has ended."""
         return self._closed is not None and self._closed.done()
 
     async def _within(self, future: asyncio.Future[T], timeout: float | None, what: str) -> T:

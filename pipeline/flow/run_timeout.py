@@ -1,4 +1,4 @@
-"""How long a run may take, watched with one timer instead of one for each run."""
+"""Time limit of runs, watched with one timer instead of one for each run."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class InFlight:
 
 
 class SlotFiller:
-    """What dispatch does on its own thread, in the order in which the slots were acquired."""
+    """Fills slots on the thread of the submit stage, in the order of their acquisition."""
 
     def __init__(self, engine: EngineSupervisor, clock: Clock) -> None:
         self._engine = engine

@@ -1,4 +1,4 @@
-"""What every stage has: a thread for its blocking calls, opened and closed in order."""
+"""Base of the stages: a thread for blocking calls, opened and closed in order."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Stage:
         raise NotImplementedError
 
     async def close(self, timeout: float) -> bool:
-        """Close on the thread and join it; False when it is stuck and was left behind.
+        """Close on the thread and join it; False when it is stuck and was abandoned.
 
         What ``_close`` raises is raised here.
         """

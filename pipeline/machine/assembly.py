@@ -166,11 +166,11 @@ class Assembly:
 
     @property
     def postprocess(self) -> Postprocess:
-        """What decodes the outputs."""
+        """Decoder of the outputs."""
         return self._postprocess
 
     def preprocess(self, camera: str) -> Preprocess:
-        """What places the frames of a camera in the model's input."""
+        """Preprocessing of a camera's frames."""
         return self._feeds[camera].preprocess
 
     def forget_camera(self, name: str, capture: CaptureStage) -> None:
@@ -223,7 +223,7 @@ class Assembly:
     async def close(self, timeout: float) -> tuple[list[str], list[BaseException]]:
         """Close in order: sources, stages, sinks, ring, driver memory, executor.
 
-        The names of those that were stuck and left behind, and what closing raised. May be
+        The names of those that were stuck and abandoned, and what closing raised. May be
         cancelled and begun again.
         """
         loop = asyncio.get_running_loop()
@@ -357,7 +357,7 @@ def _drop_frame(recorder: CameraRecorder, frame: Frame, cause: str) -> None:
 
 
 def image_input(config: Config) -> ImageInput:
-    """What the engine converts; one that cannot swap colors gets them swapped."""
+    """Conversions for the engine; one that cannot swap colors gets them swapped."""
     preprocess = config.preprocess
     color = preprocess.color if engine_module(config.model.engine).SWAPS_COLORS else "bgr"
     return ImageInput(color, preprocess.mean, preprocess.scale)

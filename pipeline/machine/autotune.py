@@ -242,7 +242,7 @@ async def _measure(ring: Ring, seconds: float, limit_s: float) -> list[list[Span
 
 
 def _groups(config: Config) -> list[_Group]:
-    """What to try, the least contexts first."""
+    """Candidates, the fewest contexts first."""
     model = config.model
     cores = len(os.sched_getaffinity(0))
     trials = engine_module(model.engine).trials(model, cores)

@@ -22,7 +22,7 @@ class Cameras:
     """Runs the captures of ``parts``. Once the last one has ended by itself, the pipeline ends.
 
     ``note`` is told the error of a camera that broke for good; ``abandoned`` gets the names of
-    threads that were left behind.
+    threads that were abandoned.
     """
 
     def __init__(

@@ -36,7 +36,7 @@ T = TypeVar("T", bound="Runner")
 
 
 class Health(NamedTuple):
-    """Whether all is well, and if not, what is not."""
+    """Health of a pipeline: ``ok``, or the problems."""
 
     ok: bool
     problems: tuple[str, ...]
@@ -50,7 +50,7 @@ class Runner:
 
     Frames begin to flow with ``async for`` or ``wait``. One task owns all others; it opens the
     parts, runs the stages as one group and closes everything in order, whatever happens.
-    ``abandoned`` names the threads that were stuck and had to be left behind. ``frames``, an
+    ``abandoned`` names the threads that were stuck and had to be abandoned. ``frames``, an
     async iterable of arrays or a ``Reader``, replaces the one source.
     """
 
@@ -170,7 +170,7 @@ class Runner:
         return parts
 
     def _chosen(self, ring: Ring | None) -> Choice | None:
-        """What was chosen, with the depth that there was memory for."""
+        """Choice of the ``auto`` settings, with the depth that fits in memory."""
         if self._choice is None or ring is None:
             return self._choice
         return self._choice._replace(depth=ring.depth)
@@ -333,7 +333,7 @@ class Runner:
         await self._open_cameras().remove(name)
 
     def events(self) -> EventStream:
-        """What happened to cameras, engine and sinks so far, and will; for ``async for``.
+        """Past and future events of cameras, engine and sinks; for ``async for``.
 
         Each call gives a listener of its own, which gets every event.
         """
@@ -343,7 +343,7 @@ class Runner:
         return self._parts.events.stream()
 
     def health(self) -> Health:
-        """Whether frames come from every camera and the engine turns them into results."""
+        """Check that every camera delivers frames and the engine turns them into results."""
         ended = self._task is not None and self._task.done()
         if self._parts is None or not self._opened.done():
             return Health(False, ("ended" if ended else "not open yet",))
@@ -359,7 +359,7 @@ class Runner:
                 "engine: the program keeps the outputs of every slot; .copy() frees them"
             )
         if not self._parts.engine.ready:
-            problems.append("engine: being opened anew")
+            problems.append("engine: being reopened")
         for name in [sink.name for sink in self._wiring.sinks]:
             if self.recorder.state("sink", name) == "failed":
                 problems.append(f"sink {name}: failed")

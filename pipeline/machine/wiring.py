@@ -29,7 +29,7 @@ _MOST_SLOTS = 256
 
 @dataclass(frozen=True)
 class CameraWiring:
-    """How one camera is read.
+    """Settings for reading one camera.
 
     ``supervised``: it is reopened when lost. ``paced``: it plays by the clock. ``buffers``: frame
     buffers, enough for every place at which a frame of it can be at once.
@@ -68,12 +68,12 @@ class Wiring:
 
     @property
     def needs_images(self) -> bool:
-        """Whether a sink looks at every frame, so that all are kept as BGR."""
+        """True if a sink needs every frame's image, so that all are kept as BGR."""
         return any(sink.needs_image for sink in self.sinks)
 
     @property
     def program_overflow(self) -> Literal["block", "latest"]:
-        """What happens when the program's own loop is slower than the results."""
+        """Overflow of the program's own loop, when it is slower than the results."""
         return "block" if _all_block(self.cameras) else "latest"
 
 
@@ -97,7 +97,7 @@ def build(config: Config, *, live: bool | None = None) -> Wiring:
 
 
 def automatic_depth(config: Config) -> bool:
-    """Whether the number of slots follows that of contexts: it is auto, or left out with them."""
+    """True if the number of slots follows that of contexts."""
     left_out = "depth" not in config.ring.model_fields_set
     return config.ring.depth == "auto" or (left_out and config.model.contexts == "auto")
 

@@ -27,7 +27,7 @@ _NO_PIXELS: Image = np.empty((0, 0, 3), np.uint8)
 
 
 class FrameFormat(NamedTuple):
-    """What a source delivers.
+    """Format of the frames of a source.
 
     ``fps`` and ``frames`` are None where the source does not know them. ``pixels`` tells how
     a frame lies in its buffer: ``bgr`` is uint8 (height, width, 3); ``i420`` is uint8
@@ -51,7 +51,7 @@ class FrameFormat(NamedTuple):
         return (self.height, self.width, 3)
 
     def fits(self, other: FrameFormat) -> bool:
-        """Whether frames of the other format lie in their buffers in the same way."""
+        """True if frames of the other format have the same buffer layout."""
         return self[:2] == other[:2] and self[4:] == other[4:]
 
 

@@ -39,7 +39,7 @@ def planes_of(pixels: _Bytes) -> Planes:
 
 @cache
 def weights(matrix: Matrix, full_range: bool, order: Order) -> npt.NDArray[np.float32]:
-    """What ``cv2.transform`` multiplies (Y, U, V, 1) by: (3, 4), or (1, 4) for grey.
+    """Matrix for ``cv2.transform`` of (Y, U, V, 1): (3, 4), or (1, 4) for grey.
 
     Grey is as OpenCV's ``COLOR_BGR2GRAY`` has it, which takes BT.601 for granted.
     """

@@ -1,4 +1,4 @@
-"""What comes out: detections, raw outputs and the result that carries them."""
+"""Results: detections, raw outputs and the result that carries them."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ class Holders:
 
     @property
     def held(self) -> bool:
-        """Whether anybody still holds it."""
+        """True while anybody holds it."""
         return self._count > 0
 
     def retain(self) -> None:
@@ -179,7 +179,7 @@ def _nothing() -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Result:
-    """What the pipeline made of one frame.
+    """Result of one frame.
 
     ``detections`` is always the result's own. ``image`` and ``outputs`` are borrowed:
     in ``async for`` they hold until the next turn of the loop, and are refused afterwards;

@@ -32,7 +32,7 @@ _PATIENCE_S = 1.0
 
 
 class RunReport(NamedTuple):
-    """How one run went.
+    """Report of one run.
 
     For each tensor: ``slot`` (the slot's own block), ``bound`` (the caller's memory, zero
     copy) or ``copied`` (the caller's memory, through the slot's block). Times are monotonic
@@ -44,7 +44,7 @@ class RunReport(NamedTuple):
     started_ns: int
     finished_ns: int
     drawing_ns: int = 0
-    """How long the engine's thread drew the picture before, if it did."""
+    """Time that the engine's thread took to resize the frame before, if it did."""
 
 
 class Drawing(NamedTuple):
@@ -244,7 +244,7 @@ class Ring:
 
     @property
     def closed(self) -> bool:
-        """Whether ``close`` was called."""
+        """True after ``close``."""
         return self._closed
 
     @property

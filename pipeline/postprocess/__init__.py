@@ -1,4 +1,4 @@
-"""What a model's outputs mean; ``make_postprocess`` chooses by the kind."""
+"""Decoders of model outputs; ``make_postprocess`` chooses by the kind."""
 
 from __future__ import annotations
 

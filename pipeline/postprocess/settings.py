@@ -10,7 +10,7 @@ __all__ = ["PostprocessSettings"]
 
 
 class PostprocessSettings(BaseModel):
-    """How the model's outputs become detections."""
+    """Decoding of the model's outputs to detections."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 

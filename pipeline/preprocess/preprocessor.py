@@ -34,7 +34,7 @@ _Divisor = Annotated[_Finite, AfterValidator(_not_zero)]
 
 
 class PreprocessSettings(BaseModel):
-    """How a frame becomes the model's input; mean and scale run inside the engine."""
+    """Conversion of a frame to the model's input; mean and scale run inside the engine."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -151,7 +151,7 @@ class Preprocessor:
         self._draw(pixels, inner[placement.target])
 
     def drawing(self, slot_index: int) -> Drawing | None:
-        """What the native core does in place of ``process``, which it then has to do."""
+        """Native equivalent of ``process``, which the caller then must run."""
         if self._native is None:
             return None
         rows, columns = self._opened().target

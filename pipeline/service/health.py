@@ -291,7 +291,7 @@ class _Collector:
             "pipeline_driver_allocations", "Driver allocations", value=stats.driver_allocations[1]
         )
         yield CounterMetricFamily(
-            "pipeline_engine_reopened", "Engine opened anew", value=stats.engine_reopened
+            "pipeline_engine_reopened", "Engine reopened", value=stats.engine_reopened
         )
 
 

@@ -77,7 +77,7 @@ class RateLimit(logging.Filter):
         self._kinds: dict[tuple[str, int, str, str], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether this record is to be seen."""
+        """True if this record is to be shown."""
         source = str(getattr(record, "source", ""))
         kind = (record.name, record.levelno, str(record.msg), source)
         began, seen = self._kinds.pop(kind, (self._now(), 0))

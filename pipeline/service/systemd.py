@@ -25,7 +25,7 @@ def notify(state: str) -> bool:
 
 
 def watchdog_seconds() -> float | None:
-    """How often ``WATCHDOG=1`` is due, seconds: half of what systemd allows; None: not at all."""
+    """Interval of ``WATCHDOG=1``, seconds: half of what systemd allows; None if not asked for."""
     if os.environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
         return None
     try:

@@ -1,4 +1,4 @@
-"""Where results go; ``make_sink`` chooses by the kind."""
+"""Sinks of results; ``make_sink`` chooses by the kind."""
 
 from __future__ import annotations
 

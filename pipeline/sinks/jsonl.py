@@ -32,7 +32,7 @@ _LOOK_SECONDS = 0.1
 
 
 def record(result: Result, digest: bool = False) -> dict[str, Any]:
-    """What a line says of a result, ready for JSON.
+    """Content of a line for a result, ready for JSON.
 
     Keys: ``camera``, ``sequence``, ``stamps`` (ns of the pipeline's clock), ``latency_ms``,
     ``detections`` (``box`` [x1, y1, x2, y2] and ``landmarks`` [[x, y], ...] in frame pixels,

@@ -20,7 +20,7 @@ def reason_of(error: OSError) -> str:
 
 
 def is_pipe(path: str) -> bool:
-    """Whether a named pipe is there."""
+    """True if a named pipe is there."""
     with contextlib.suppress(OSError):
         return stat.S_ISFIFO(os.stat(path).st_mode)
     return False

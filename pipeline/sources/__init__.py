@@ -1,4 +1,4 @@
-"""Where frames come from; ``make_reader`` chooses by what the source is called."""
+"""Sources of frames; ``make_reader`` chooses the reader by the URI."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Overflow = Literal["block", "latest", "drop_newest"]
 
 
 def kind_of(settings: SourceSettings) -> Kind:
-    """What the source is, from its URI and, for a path, from its ending and what is there."""
+    """Kind of a source, from its URI and, for a path, from its ending and what is there."""
     uri = settings.uri
     if isinstance(uri, int) or re.fullmatch(r"/dev/(video\d+|v4l/.+)", uri):
         return "camera"
@@ -77,7 +77,7 @@ def overflow_of(settings: SourceSettings, live: bool) -> Overflow:
 
 
 def queue_of(settings: SourceSettings, overflow: Overflow) -> int:
-    """How many frames may wait: the number that is set, else what suits the policy."""
+    """Number of frames that may wait: as set, else as suits the overflow."""
     if settings.queue is not None:
         return settings.queue
     return _BLOCK_QUEUE if overflow == "block" else 1

@@ -21,7 +21,7 @@ _CLOSE_SECONDS = 1.0
 
 
 class _End:
-    """What ``_next`` returns after the last item."""
+    """Return value of ``_next`` after the last item."""
 
 
 class _Exit(NamedTuple):

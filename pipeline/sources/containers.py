@@ -51,7 +51,7 @@ def _iso(file: BinaryIO, size: int) -> Container:
 
 
 def _riff_end(file: BinaryIO, size: int) -> int:
-    """Where the last of the RIFF chunks ends; files over 1 GB have several."""
+    """End of the last RIFF chunk; files over 1 GB have several."""
     end = 0
     while end + 12 <= size:
         file.seek(end)

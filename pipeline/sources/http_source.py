@@ -1,4 +1,4 @@
-"""What an http(s) URL holds only its answer tells: asks, then leaves it to the right reader."""
+"""Reader of an http(s) URL, chosen by the server's answer."""
 
 from __future__ import annotations
 

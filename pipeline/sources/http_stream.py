@@ -70,7 +70,7 @@ class HttpStream:
             raise SourceError(f"{self._where}: {failure}")
 
     def read(self, deadline: float) -> bytes:
-        """What has come, at least a byte, by ``deadline`` (``time.monotonic``); b"" at the end.
+        """Received bytes, at least one, by ``deadline`` (``time.monotonic``); b"" at the end.
 
         SourceError when nothing came or the connection broke.
         """

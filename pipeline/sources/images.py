@@ -36,11 +36,11 @@ def natural_key(name: str) -> list[tuple[int, int, str]]:
 class ImagesReader:
     """One image, or those directly inside a folder, implementing ``Reader``.
 
-    Hidden files and other endings than ``IMAGE_ENDINGS`` are passed over. Of an animated image
+    Hidden files and other endings than ``IMAGE_ENDINGS`` are skipped. Of an animated image
     or one of several pages the first is taken. Each is decoded when it is grabbed, into memory
     of its own, and copied once. With ``realtime`` they come at ``fps`` (30 if not set), else as
     read. One that is damaged is a SourceError unless ``on_damage`` says otherwise; one that
-    cannot be decoded at all is passed over with ``drop`` only.
+    cannot be decoded at all is skipped with ``drop`` only.
     """
 
     live = False
@@ -141,7 +141,7 @@ class ImagesReader:
             except SourceError as error:
                 if self._on_damage != "drop":
                     raise
-                _log.warning("%s; passed over", error)
+                _log.warning("%s; skipped", error)
         return None
 
 

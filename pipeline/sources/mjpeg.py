@@ -27,7 +27,7 @@ class MjpegReader:
     """Pictures of one stream, stamped when their last byte arrived; implements ``Reader``.
 
     The end of the stream is a SourceError, and so is a picture that takes longer than the read
-    timeout. Cut and damaged pictures are passed over. ``interrupt`` is heard at once.
+    timeout. Cut and damaged pictures are skipped. ``interrupt`` is heard at once.
     """
 
     live = True
@@ -100,7 +100,7 @@ class MjpegReader:
 
     @property
     def damaged(self) -> int:
-        """Pictures that were passed over."""
+        """Pictures that were skipped."""
         return self._damage.count
 
     def interrupt(self) -> None:

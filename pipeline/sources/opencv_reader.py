@@ -132,7 +132,7 @@ class OpenCVCapture:
 
 
 class LiveCaptureReader(CaptureReader[OpenCVCapture]):
-    """What the readers of OpenCV's live captures have in common."""
+    """Base of the readers of OpenCV's live captures."""
 
     def _grab_live(self, clock: Clock, lost: str) -> int | None:
         """Wait for the next picture; when there is none any more, SourceError with ``lost``."""

@@ -51,7 +51,7 @@ class PyAVFile:
     """An open container that is played to its end, like a ``Capture``.
 
     Pictures that the decoder calls damaged are counted in ``damaged`` and, by ``on_damage``,
-    handed out, passed over or a SourceError; what it cannot decode at all is counted in
+    handed out, skipped or a SourceError; what it cannot decode at all is counted in
     ``refused``. With more than one of ``threads`` the last pictures before a cut end, one for
     each, are lost. None may have more than ``max_pixels``.
     """

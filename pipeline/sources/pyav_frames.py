@@ -85,7 +85,7 @@ def decode_alone(
 def format_of(
     picture: VideoFrame, *, planes: bool = True, orientation: Orientation | None = None
 ) -> FrameFormat:
-    """How a decoded picture is kept: as planes where that is possible and wanted, else as BGR."""
+    """Format of a decoded frame: planes if possible and wanted, else BGR."""
     size = (picture.width, picture.height)
     if (orientation or orientation_of(picture)).swapped:
         size = size[::-1]
@@ -100,7 +100,7 @@ def format_of(
 
 
 def declared_format(context: VideoCodecContext, *, planes: bool = True) -> FrameFormat | None:
-    """How pictures will be kept by what was declared of them; None when that is not enough."""
+    """Format of the frames as declared by the stream; None if that is not enough."""
     if not (context.width and context.height and context.pix_fmt):
         return None
     size = (context.width, context.height)
@@ -195,7 +195,7 @@ def _copy_planes(picture: VideoFrame, buffer: Image, orientation: Orientation) -
 
 
 def _view(plane: VideoPlane, shape: tuple[int, ...]) -> Image:
-    """What a plane holds, as values of one byte, without what is between its rows."""
+    """Values of a plane, one byte each, without the padding of its rows."""
     strides = (plane.line_size, 1) if len(shape) == 2 else (plane.line_size, shape[2], 1)
     return np.ndarray(shape, np.uint8, memoryview(plane), 0, strides)
 
@@ -213,4 +213,4 @@ class Damage:
         self.count += 1
         if time.monotonic() - self._said >= _SAY_SECONDS:
             self._said = time.monotonic()
-            _log.warning("%s: %s; passed over (%d so far)", self._where, what, self.count)
+            _log.warning("%s: %s; skipped (%d so far)", self._where, what, self.count)

@@ -1,4 +1,4 @@
-"""What readers that own one open capture have in common, whoever decodes."""
+"""Base of the readers that own one open capture."""
 
 from __future__ import annotations
 

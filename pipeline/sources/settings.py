@@ -35,7 +35,7 @@ def _check_uri(value: object) -> object:
 
 
 class ReconnectSettings(BaseModel):
-    """How a live source that was lost is opened again."""
+    """Reopening of a lost live source."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -82,7 +82,7 @@ class SourceSettings(BaseModel):
     )
     live: bool | None = Field(
         default=None,
-        description="Whether a URL is a camera, which is opened again when it ends, or a file, of "
+        description="Whether a URL is a camera, which is reopened when it ends, or a file, of "
         "which nothing is lost and which ends once. Where this is not set the server's answer "
         "decides: what has a length has an end.",
     )
@@ -173,7 +173,7 @@ class SourceSettings(BaseModel):
         ge=0,
         le=3600,
         description="Live: for how long the picture may stay the very same before the source is "
-        "opened again, seconds; 0: for ever.",
+        "reopened, seconds; 0: for ever.",
     )
     at_start: Literal["fail", "wait"] | None = Field(
         default=None,
@@ -188,7 +188,7 @@ class SourceSettings(BaseModel):
         default=None,
         description="A picture that its decoder calls damaged: count hands it out, drop passes "
         "over it, fail ends the source there; each is counted. By default count for video files, "
-        "fail for images. A live stream always passes over damage, up to the next key frame.",
+        "fail for images. A live stream always skips damage, up to the next key frame.",
     )
     max_age_ms: float | None = Field(
         default=None,

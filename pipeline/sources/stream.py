@@ -100,7 +100,7 @@ class StreamReader:
 
     A stream that stops is a SourceError, unless it is a file of a declared length that was
     played to its end. So is one of which no whole picture comes for the read timeout. Damaged
-    pictures are passed over up to the next key frame, since those between build on them.
+    pictures are skipped up to the next key frame, since those between build on them.
     ``interrupt`` is heard at once with TCP, within 0.3 s with RTSP, else when something comes or
     the read timeout is over.
     """
@@ -188,7 +188,7 @@ class StreamReader:
 
     @property
     def damaged(self) -> int:
-        """Pictures that were passed over."""
+        """Pictures that were skipped."""
         return self._damage.count
 
     def interrupt(self) -> None:
@@ -269,9 +269,7 @@ class StreamReader:
         self._damage.add(what)
 
     def _told(self, what: str) -> str:
-        damaged = (
-            f", {self._damage.count} damaged ones were passed over" if self._damage.count else ""
-        )
+        damaged = f", {self._damage.count} damaged ones were skipped" if self._damage.count else ""
         return f"{what} after {self._delivered} frames{damaged}"
 
     def _opened(self) -> tuple[InputContainer, VideoStream]:

@@ -1,4 +1,4 @@
-"""What a TCP server sends, waited for in a way that can be interrupted."""
+"""Data of a TCP server, read in a way that can be interrupted."""
 
 from __future__ import annotations
 

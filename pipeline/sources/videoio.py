@@ -1,4 +1,4 @@
-"""What the readers share about OpenCV's video input: keeping it quiet.
+"""OpenCV's video input, kept quiet.
 
 FFmpeg and OpenCV print to standard error by themselves. What matters of it reaches the user
 as an error of this package, so FFmpeg is silent while a capture of this package is
@@ -109,5 +109,5 @@ def ffmpeg_backend() -> int:
 
 
 def error_line(error: cv2.error) -> str:
-    """What OpenCV says is wrong, on one line."""
+    """OpenCV's error on one line."""
     return " ".join(str(getattr(error, "err", None) or error).split())

@@ -51,7 +51,7 @@ def synthetic(**query: float) -> dict[str, Any]:
 
 
 def camera(server: MjpegServer, **settings: Any) -> dict[str, Any]:
-    """A network camera that is opened again soon when it is lost."""
+    """A network camera that is reopened soon when it is lost."""
     return {
         "uri": server.url,
         "read_timeout_s": 2.0,

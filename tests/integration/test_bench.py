@@ -332,7 +332,7 @@ def test_an_engine_that_hangs_is_left_behind(run: Callable[..., Any]) -> None:
     done = run("--seconds", "0.05", text=text)
     assert done.returncode == 4, done.stderr
     assert "error: camera.yaml: model: a run took longer than 0.1 s" in done.stderr
-    assert "left behind: executor" in done.stderr
+    assert "abandoned: executor" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -93,7 +93,7 @@ def test_stopping_is_bounded_while_the_engine_hangs(
         assert err == "error: ended at once, without closing anything\n"
     assert process.returncode == (4 if signals == 1 else 1), err
     if signals == 1:  # with two it may be cancelled before the third run has begun
-        assert "error: did not stop in time and was left behind: executor" in err
+        assert "error: did not stop in time and was abandoned: executor" in err
     assert "Traceback" not in err
 
 
@@ -137,7 +137,7 @@ def test_a_pipe_that_nobody_reads_is_not_waited_for(
     _, err = process.communicate(timeout=30)
     assert process.returncode == 5, err
     assert "pipe: nobody reads this pipe" in err
-    assert "left behind" not in err
+    assert "abandoned" not in err
 
 
 def run_text(folder: Path, text: str, *arguments: str) -> subprocess.CompletedProcess[str]:

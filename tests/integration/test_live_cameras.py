@@ -82,7 +82,7 @@ class Rig:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Running inside; stopped after it, in time, with nothing left behind or lost."""
+        """Running inside; stopped after it, in time, with nothing abandoned or lost."""
         await self.pipe.open()
         self._task = asyncio.create_task(self._take())
         try:

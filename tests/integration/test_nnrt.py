@@ -326,7 +326,7 @@ async def test_a_lost_device_comes_back(setup: Setup, switch: Switch, how: str) 
             for seed in range(6):
                 await check_run(executor, ring, seed)
             return
-        with pytest.raises(DeviceError, match="has to be closed and opened anew"):
+        with pytest.raises(DeviceError, match="has to be closed and reopened"):
             await check_run(executor, ring, 3)
     async with setup.open() as executor, executor.ring(2) as ring:
         await check_run(executor, ring, 3)

@@ -75,7 +75,7 @@ def stop(request: pytest.FixtureRequest) -> Stop:
 
 
 def check(pipe: Pipeline, *abandoned: str) -> None:
-    """Every frame and every slot is accounted for, and only these threads were left behind."""
+    """Every frame and every slot is accounted for, and only these threads were abandoned."""
     stats = pipe.stats()
     assert pipe.abandoned == list(abandoned)
     assert stats.frames == stats.results + sum(stats.dropped.values())
@@ -290,7 +290,7 @@ async def test_while_a_camera_is_deaf_and_never_connects(
     await ended(opening)
     check(pipe, "capture-camera")
     assert camera.closed == 0
-    camera.free.set()  # it connects after all, and is closed by the thread that was left behind
+    camera.free.set()  # it connects after all, and is closed by the thread that was abandoned
     await until(lambda: camera.closed == 1)
 
 
@@ -325,7 +325,7 @@ async def test_who_is_stopped_while_it_opens_gets_no_results(stop: Stop, number:
 async def test_while_the_model_is_being_loaded(
     stop: Stop, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Compiling cannot be interrupted: it is waited for a while, then named and left behind."""
+    """Compiling cannot be interrupted: it is waited for a while, then named and abandoned."""
     from pipeline.engines import simulated
 
     load, reached, free = simulated.open_engine, threading.Event(), threading.Event()
@@ -648,7 +648,7 @@ def test_the_command_line_while_a_sink_is_stuck(
             for number in range(5):  # more than the pipe holds
                 assert process.stdout.readline().split()[:2] == ["camera", str(number)]
             said = finish(process, signals, SinkError.exit_code)
-    assert "left behind: sink-jsonl-1" in said
+    assert "abandoned: sink-jsonl-1" in said
 
 
 @pytest.mark.parametrize("signals", SIGNALS, ids=lambda signals: "+".join(s.name for s in signals))
@@ -662,4 +662,4 @@ def test_the_command_line_while_a_camera_never_answers(
             connection, _ = server.accept()  # it is connected, and gets no answer
             with connection:
                 said = finish(process, signals, 0)
-    assert "left behind" not in said
+    assert "abandoned" not in said

@@ -341,7 +341,7 @@ def test_an_answer_that_breaks_off_is_an_error(web: Web) -> None:
 def test_a_damaged_picture_is_passed_over(web: Web, caplog: pytest.LogCaptureFixture) -> None:
     images, _ = play(web.url("damaged"))
     assert len(images) == 2  # OpenCV would have painted over it
-    assert "a picture is damaged; passed over" in caplog.text
+    assert "a picture is damaged; skipped" in caplog.text
 
 
 def test_a_picture_of_another_size_tells_it(web: Web) -> None:

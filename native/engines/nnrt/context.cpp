@@ -240,7 +240,7 @@ protected:
         throw Error(Errc::device, device() + " was lost, " + code_text(lost_by) + "; " + remedy());
     }
     [[nodiscard]] const char* remedy() const noexcept override {
-        return "its memory went with it, so the executor has to be closed and opened anew";
+        return "its memory went with it, so the executor has to be closed and reopened";
     }
 
 private:

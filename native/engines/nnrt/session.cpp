@@ -98,7 +98,7 @@ OwnedExecutor Session::open_executor() const {
 }
 
 OwnedExecutor Session::reopen_executor() const {
-    const std::string what = "device '" + device.name + "' was lost and cannot be opened again: ";
+    const std::string what = "device '" + device.name + "' was lost and cannot be reopened: ";
     try {
         auto executor = open_executor();
         const auto found = read_tensors(api, options, executor.get());

@@ -71,7 +71,7 @@ bool passed_over(const char* path) {
 
 struct Search {
     void* own = nullptr;    // where this library begins
-    void* place = nullptr;  // the first return address that is not passed over
+    void* place = nullptr;  // the first return address that is not skipped
 };
 
 _Unwind_Reason_Code look(_Unwind_Context* context, void* data) {
