@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.usage import resources
+
 if TYPE_CHECKING:
     from collections import Counter
-
-    from tests.usage import resources
-else:
-    from usage import resources
 
 Until = Callable[[Callable[[], bool]], Awaitable[None]]
 

@@ -14,12 +14,8 @@ import functools
 import os
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from tests.standins import NATIVE, compiler, scratch
-else:
-    from standins import NATIVE, compiler, scratch
+from tests.standins import NATIVE, compiler, scratch
 
 __all__ = ["WheelMissingError", "convert", "library"]
 

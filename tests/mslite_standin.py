@@ -6,15 +6,12 @@ import ctypes
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-if TYPE_CHECKING:
-    from tests.standins import build_library
-else:
-    from standins import build_library
+from tests.standins import build_library
 
 __all__ = ["Family", "StandInTensor", "count", "expected", "library", "reset", "write_model"]
 

@@ -7,15 +7,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import make_model
 from rknn_model import Model
 
-if TYPE_CHECKING:
-    from tests.standins import NATIVE, build_library
-else:
-    from standins import NATIVE, build_library
+from tests.standins import NATIVE, build_library
 
 __all__ = ["library", "write_model"]
 

@@ -184,12 +184,6 @@ def test_every_configuration_loads(
     assert load(path).sinks
 
 
-def test_test_files_have_names_of_their_own() -> None:
-    """They are no packages, so pytest refuses two of one name."""
-    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
-    assert sorted(names) == sorted(set(names))
-
-
 @pytest.mark.parametrize(
     "path",
     [*MODULES, *(ROOT / "native").rglob("*.?pp")],

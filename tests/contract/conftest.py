@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
 
 import pytest
 
 from pipeline import Executor, Ring
-
-if TYPE_CHECKING:
-    from tests.contract.conformance import CONTEXTS, DEPTH
-    from tests.contract.engines import ENGINES, EngineCase
-else:
-    pytest.register_assert_rewrite("conformance")
-    from conformance import CONTEXTS, DEPTH
-    from engines import ENGINES
+from tests.contract.conformance import CONTEXTS, DEPTH
+from tests.contract.engines import ENGINES, EngineCase
 
 
 @pytest.fixture(params=ENGINES, ids=lambda case: case.name)

@@ -6,21 +6,15 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pipeline import EngineNotInstalledError, Executor
 from pipeline.engines import engine_module
 from pipeline.engines.awaitable_context import AwaitableContext
 from pipeline.paths import resolve
-
-if TYPE_CHECKING:
-    from tests.contract.mslite_cases import MSLITE_LIBRARIES, mslite_library, open_mslite
-    from tests.contract.nnrt_cases import nnrt_library, open_nnrt
-    from tests.contract.rknn_cases import open_rknn, rknn_library
-else:
-    from mslite_cases import MSLITE_LIBRARIES, mslite_library, open_mslite
-    from nnrt_cases import nnrt_library, open_nnrt
-    from rknn_cases import open_rknn, rknn_library
+from tests.contract.mslite_cases import MSLITE_LIBRARIES, mslite_library, open_mslite
+from tests.contract.nnrt_cases import nnrt_library, open_nnrt
+from tests.contract.rknn_cases import open_rknn, rknn_library
 
 __all__ = ["ENGINES", "EngineCase"]
 

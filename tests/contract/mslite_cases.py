@@ -7,21 +7,14 @@ import functools
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pipeline import EngineNotInstalledError, Executor
 from pipeline.engines.awaitable_context import AwaitableContext
 from pipeline.paths import resolve
-
-if TYPE_CHECKING:
-    from tests import mslite_real, mslite_standin
-    from tests.mslite_standin import StandInTensor
-    from tests.standins import NoCompilerError
-else:
-    import mslite_real
-    import mslite_standin
-    from mslite_standin import StandInTensor
-    from standins import NoCompilerError
+from tests import mslite_real, mslite_standin
+from tests.mslite_standin import StandInTensor
+from tests.standins import NoCompilerError
 
 __all__ = ["MSLITE_LIBRARIES", "mslite_library", "open_mslite"]
 

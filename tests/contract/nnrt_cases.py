@@ -7,19 +7,13 @@ import functools
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pipeline import EngineNotInstalledError, Executor
 from pipeline.engines.awaitable_context import AwaitableContext
-
-if TYPE_CHECKING:
-    from tests import nnrt_standin
-    from tests.nnrt_standin import StandInTensor
-    from tests.standins import NoCompilerError
-else:
-    import nnrt_standin
-    from nnrt_standin import StandInTensor
-    from standins import NoCompilerError
+from tests import nnrt_standin
+from tests.nnrt_standin import StandInTensor
+from tests.standins import NoCompilerError
 
 __all__ = ["nnrt_library", "open_nnrt"]
 

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pipeline import EngineNotInstalledError, Executor
 from pipeline.engines.awaitable_context import AwaitableContext
-
-if TYPE_CHECKING:
-    from tests import rknn_standin
-    from tests.standins import NoCompilerError, scratch
-else:
-    import rknn_standin
-    from standins import NoCompilerError, scratch
+from tests import rknn_standin
+from tests.standins import NoCompilerError, scratch
 
 __all__ = ["open_rknn", "rknn_library"]
 

@@ -11,7 +11,7 @@ import asyncio
 import gc
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,16 +19,10 @@ import pytest
 
 from pipeline import AllocationError, BindingError, Executor, Ring
 from pipeline.engines.awaitable_context import AwaitableContext
-
-if TYPE_CHECKING:
-    from tests import mslite_standin
-    from tests.conftest import Until
-    from tests.mslite_standin import StandInTensor
-    from tests.standins import NoCompilerError
-else:
-    import mslite_standin
-    from mslite_standin import StandInTensor
-    from standins import NoCompilerError
+from tests import mslite_standin
+from tests.conftest import Until
+from tests.mslite_standin import StandInTensor
+from tests.standins import NoCompilerError
 
 Array = npt.NDArray[Any]
 INPUTS = [

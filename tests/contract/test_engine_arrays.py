@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 
 from pipeline import BindingError, ConfigError, Executor, Ring, Slot
-
-if TYPE_CHECKING:
-    from tests.contract.conformance import (
-        CONTEXTS,
-        DEPTH,
-        Array,
-        assert_same,
-        compute,
-        data,
-        fill,
-        prefilled,
-    )
-    from tests.contract.engines import EngineCase
-else:
-    from conformance import CONTEXTS, DEPTH, Array, assert_same, compute, data, fill, prefilled
+from tests.contract.conformance import (
+    CONTEXTS,
+    DEPTH,
+    Array,
+    assert_same,
+    compute,
+    data,
+    fill,
+    prefilled,
+)
+from tests.contract.engines import EngineCase
 
 
 def way_of_own_memory(executor: Executor) -> str:

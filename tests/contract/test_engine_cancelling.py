@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 from pipeline import Executor, Ring, Slot
-
-if TYPE_CHECKING:
-    from tests.conftest import Until
-    from tests.contract.conformance import (
-        CONTEXTS,
-        DEPTH,
-        Array,
-        assert_same,
-        compute,
-        data,
-        fill,
-        prefilled,
-    )
-    from tests.contract.engines import EngineCase
-else:
-    from conformance import CONTEXTS, DEPTH, Array, assert_same, compute, data, fill, prefilled
+from tests.conftest import Until
+from tests.contract.conformance import (
+    CONTEXTS,
+    DEPTH,
+    Array,
+    assert_same,
+    compute,
+    data,
+    fill,
+    prefilled,
+)
+from tests.contract.engines import EngineCase
 
 
 async def submitted(

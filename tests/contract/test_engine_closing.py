@@ -5,18 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import pytest
 
 from pipeline import ClosedError, Executor
-
-if TYPE_CHECKING:
-    from tests.conftest import Until
-    from tests.contract.conformance import CONTEXTS, DEPTH, assert_same, compute, data, fill
-    from tests.contract.engines import EngineCase
-else:
-    from conformance import CONTEXTS, DEPTH, assert_same, compute, data, fill
+from tests.conftest import Until
+from tests.contract.conformance import CONTEXTS, DEPTH, assert_same, compute, data, fill
+from tests.contract.engines import EngineCase
 
 
 @pytest.mark.both_loops

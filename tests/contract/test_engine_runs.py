@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 from pipeline import Executor, Ring
-
-if TYPE_CHECKING:
-    from tests.contract.conformance import (
-        CONTEXTS,
-        DEPTH,
-        Array,
-        address,
-        assert_same,
-        compute,
-        data,
-        fill,
-    )
-    from tests.contract.engines import EngineCase
-else:
-    from conformance import CONTEXTS, DEPTH, Array, address, assert_same, compute, data, fill
+from tests.contract.conformance import (
+    CONTEXTS,
+    DEPTH,
+    Array,
+    address,
+    assert_same,
+    compute,
+    data,
+    fill,
+)
+from tests.contract.engines import EngineCase
 
 
 async def test_specs_are_those_of_the_arrays(executor: Executor, ring: Ring) -> None:

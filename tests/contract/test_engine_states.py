@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -15,12 +15,8 @@ from pipeline import (
     Slot,
     SlotStateError,
 )
-
-if TYPE_CHECKING:
-    from tests.contract.conformance import DEPTH, compute, data, fill
-    from tests.contract.engines import EngineCase
-else:
-    from conformance import DEPTH, compute, data, fill
+from tests.contract.conformance import DEPTH, compute, data, fill
+from tests.contract.engines import EngineCase
 
 
 def state_of(slot: Slot) -> str:

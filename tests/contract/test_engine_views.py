@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 from pipeline import Executor, Ring
-
-if TYPE_CHECKING:
-    from tests.contract.conformance import DEPTH, address, data, fill
-else:
-    from conformance import DEPTH, address, data, fill
+from tests.contract.conformance import DEPTH, address, data, fill
 
 
 async def test_views_of_outputs_are_read_only(executor: Executor, ring: Ring) -> None:

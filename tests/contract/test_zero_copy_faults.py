@@ -14,7 +14,7 @@ import gc
 import math
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -22,16 +22,10 @@ import pytest
 
 from pipeline import AllocationError, BindingError, Executor, Ring, RunError
 from pipeline.engines.awaitable_context import AwaitableContext
-
-if TYPE_CHECKING:
-    from tests import nnrt_standin
-    from tests.conftest import Until
-    from tests.nnrt_standin import StandInTensor
-    from tests.standins import NoCompilerError
-else:
-    import nnrt_standin
-    from nnrt_standin import StandInTensor
-    from standins import NoCompilerError
+from tests import nnrt_standin
+from tests.conftest import Until
+from tests.nnrt_standin import StandInTensor
+from tests.standins import NoCompilerError
 
 Array = npt.NDArray[Any]
 DEPTH = 2

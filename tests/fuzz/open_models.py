@@ -6,14 +6,10 @@ A line is the engine's name, its library or ``-``, and the path, with blanks bet
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pipeline import Executor, PipelineError
-
-if TYPE_CHECKING:
-    from tests.fuzz.play_files import answer_lines
-else:
-    from play_files import answer_lines
+from tests.fuzz.play_files import answer_lines
 
 
 async def _run(engine: str, library: str, path: str) -> None:

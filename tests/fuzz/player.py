@@ -11,6 +11,7 @@ from typing import Any, cast
 
 __all__ = ["Player", "fault_of"]
 
+ROOT = Path(__file__).parents[2]
 SECONDS = 20.0
 GROWTH_MB = 500
 
@@ -18,13 +19,14 @@ GROWTH_MB = 500
 class Player:
     """The process that plays files; a new one where the last one died or hung."""
 
-    def __init__(self, script: str = "play_files.py") -> None:
-        self._script = Path(__file__).with_name(script)
+    def __init__(self, script: str = "play_files") -> None:
+        self._script = f"tests.fuzz.{script}"
         self._start()
 
     def _start(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, str(self._script)],
+            [sys.executable, "-m", self._script],
+            cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import copy
 import random
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import yaml
@@ -16,12 +15,7 @@ import yaml
 from pipeline.cli.explain import describe
 from pipeline.config.loading import load
 from pipeline.errors import PipelineError
-
-if TYPE_CHECKING:
-    from tests.fuzz.mutate import count_of, mutated
-else:
-    sys.path.insert(0, str(Path(__file__).parent))
-    from mutate import count_of, mutated
+from tests.fuzz.mutate import count_of, mutated
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
 ODD: list[Any] = [

@@ -5,26 +5,16 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
 from pipeline.paths import resolve
-
-if TYPE_CHECKING:
-    from tests import mslite_standin, rknn_standin
-    from tests.fuzz.mutate import count_of, mutated
-    from tests.fuzz.player import Player, fault_of
-    from tests.mslite_standin import StandInTensor
-    from tests.standins import NoCompilerError
-else:
-    sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
-    import mslite_standin
-    import rknn_standin
-    from mslite_standin import StandInTensor
-    from mutate import count_of, mutated
-    from player import Player, fault_of
-    from standins import NoCompilerError
+from tests import mslite_standin, rknn_standin
+from tests.fuzz.mutate import count_of, mutated
+from tests.fuzz.player import Player, fault_of
+from tests.mslite_standin import StandInTensor
+from tests.standins import NoCompilerError
 
 COUNT = count_of("models", 30)
 
@@ -75,7 +65,7 @@ def kinds(tmp_path_factory: pytest.TempPathFactory) -> list[Kind]:
 
 def test_spoilt_models_are_run_or_refused(kinds: list[Kind], tmp_path: Path) -> None:
     faults, ran = [], 0
-    players = {True: Player("open_models.py"), False: Player("open_models.py")}
+    players = {True: Player("open_models"), False: Player("open_models")}
     for seed in range(COUNT):
         kind = kinds[seed % len(kinds)]
         for path in {kind.path, kind.spoilt}:

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import av
 import cv2
 import pytest
 
 from pipeline.sources.synthetic import synthetic_frame
-
-if TYPE_CHECKING:
-    from tests.fuzz.mutate import count_of, mutated
-    from tests.fuzz.player import Player, fault_of
-else:
-    sys.path.insert(0, str(Path(__file__).parent))
-    from mutate import count_of, mutated
-    from player import Player, fault_of
+from tests.fuzz.mutate import count_of, mutated
+from tests.fuzz.player import Player, fault_of
 
 COUNT = count_of("media", 60)
 VIDEOS = {"mp4": "mpeg4", "mkv": "mpeg4", "ts": "mpeg2video", "avi": "mjpeg"}

@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -24,12 +24,7 @@ from pipeline.errors import ConfigError, EngineError, SourceError
 from pipeline.memory.frame import Image
 from pipeline.sources.settings import SourceSettings
 from pipeline.sources.synthetic import SyntheticReader
-
-if TYPE_CHECKING:
-    from tests.servers import MjpegServer
-else:
-    sys.path.insert(0, str(Path(__file__).parents[1]))
-    from servers import MjpegServer
+from tests.servers import MjpegServer
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(

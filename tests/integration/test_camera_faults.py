@@ -6,7 +6,7 @@ import copy
 import logging
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cv2
 import numpy as np
@@ -18,12 +18,8 @@ from pipeline.errors import FormatChangedError, PipelineError
 from pipeline.memory.frame import FrameFormat, FramePool, Image
 from pipeline.preprocess.preprocessor import Preprocessor
 from pipeline.sources import make_reader
-
-if TYPE_CHECKING:
-    from tests.conftest import Until
-    from tests.integration.complaints import config, results, running, synthetic, times
-else:
-    from complaints import config, results, running, synthetic, times
+from tests.conftest import Until
+from tests.integration.complaints import config, results, running, synthetic, times
 
 pytestmark = pytest.mark.usefixtures("no_leak")
 

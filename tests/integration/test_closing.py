@@ -11,19 +11,14 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from pipeline import ClosedError, Pipeline, Result
-
-if TYPE_CHECKING:
-    from tests.conftest import Until
-    from tests.integration.complaints import HANG, config, synthetic
-    from tests.waiting import becomes
-else:
-    from complaints import HANG, config, synthetic
-    from waiting import becomes
+from tests.conftest import Until
+from tests.integration.complaints import HANG, config, synthetic
+from tests.waiting import becomes
 
 pytestmark = [pytest.mark.usefixtures("no_leak")]
 

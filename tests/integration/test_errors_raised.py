@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,11 +20,7 @@ from pipeline.machine.first_error import Failure
 from pipeline.memory.frame import FrameFormat, Image
 from pipeline.memory.results import Detections
 from pipeline.postprocess.settings import PostprocessSettings
-
-if TYPE_CHECKING:
-    from tests.integration.complaints import HANG, config, synthetic
-else:
-    from complaints import HANG, config, synthetic
+from tests.integration.complaints import HANG, config, synthetic
 
 pytestmark = [pytest.mark.usefixtures("no_leak")]
 

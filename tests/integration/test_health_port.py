@@ -13,19 +13,14 @@ import threading
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from pipeline import ConfigError, Pipeline
 from pipeline.service.service import Service
-
-if TYPE_CHECKING:
-    from tests.integration.complaints import config, results, running, synthetic
-    from tests.waiting import until as until_true
-else:
-    from complaints import config, results, running, synthetic
-    from waiting import until as until_true
+from tests.integration.complaints import config, results, running, synthetic
+from tests.waiting import until as until_true
 
 pytestmark = pytest.mark.usefixtures("no_leak")
 

@@ -16,7 +16,6 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import cv2
 import pytest
@@ -26,17 +25,10 @@ from pipeline.clock import MonotonicClock
 from pipeline.errors import FormatChangedError, SourceError
 from pipeline.sources import SourceSettings, make_reader
 from pipeline.sources.synthetic import synthetic_frame
-
-if TYPE_CHECKING:
-    from tests.buffers import Buffer
-    from tests.integration.complaints import all_accounted_for, config, synthetic, times
-    from tests.servers.hostile import RTSP, TLS, http_answers
-    from tests.usage import resident
-else:
-    from buffers import Buffer
-    from complaints import all_accounted_for, config, synthetic, times
-    from servers.hostile import RTSP, TLS, http_answers
-    from usage import resident
+from tests.buffers import Buffer
+from tests.integration.complaints import all_accounted_for, config, synthetic, times
+from tests.servers.hostile import RTSP, TLS, http_answers
+from tests.usage import resident
 
 FULL = os.environ.get("PIPELINE_HOSTILE") == "full"
 STEP = 1 if FULL else 61  # bytes from one cut to the next

@@ -8,19 +8,15 @@ import pickle
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 
 from pipeline import ClosedError, Pipeline, Result
 from pipeline.clock import ManualClock
-
-if TYPE_CHECKING:
-    from tests.conftest import Until
-    from tests.integration.complaints import HANG, config, synthetic
-else:
-    from complaints import HANG, config, synthetic
+from tests.conftest import Until
+from tests.integration.complaints import HANG, config, synthetic
 
 pytestmark = [pytest.mark.usefixtures("no_leak")]
 

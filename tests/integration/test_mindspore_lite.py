@@ -10,21 +10,15 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 
 from pipeline.sources.synthetic import synthetic_frame
-
-if TYPE_CHECKING:
-    from tests import mslite_standin
-    from tests.mslite_standin import Family, StandInTensor
-    from tests.standins import NoCompilerError
-else:
-    import mslite_standin
-    from mslite_standin import Family, StandInTensor
-    from standins import NoCompilerError
+from tests import mslite_standin
+from tests.mslite_standin import Family, StandInTensor
+from tests.standins import NoCompilerError
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(

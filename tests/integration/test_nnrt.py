@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,15 +19,9 @@ import pytest
 from pipeline import DeviceError, Executor, ImageInput, Ring, RunError
 from pipeline.engines.awaitable_context import AwaitableContext
 from pipeline.sources.synthetic import synthetic_frame
-
-if TYPE_CHECKING:
-    from tests import nnrt_standin
-    from tests.nnrt_standin import StandInTensor
-    from tests.standins import NoCompilerError
-else:
-    import nnrt_standin
-    from nnrt_standin import StandInTensor
-    from standins import NoCompilerError
+from tests import nnrt_standin
+from tests.nnrt_standin import StandInTensor
+from tests.standins import NoCompilerError
 
 ROOT = Path(__file__).parents[2]
 Ended = subprocess.CompletedProcess[str]

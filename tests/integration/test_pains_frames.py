@@ -4,39 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import statistics
-from typing import TYPE_CHECKING
 
 import pytest
 
 from pipeline import Pipeline
-
-if TYPE_CHECKING:
-    from tests.conftest import Until
-    from tests.integration.complaints import (
-        HANG,
-        all_accounted_for,
-        camera,
-        config,
-        results,
-        running,
-        synthetic,
-        times,
-    )
-    from tests.servers import MjpegServer, read_number
-    from tests.usage import resident, resources
-else:
-    from complaints import (
-        HANG,
-        all_accounted_for,
-        camera,
-        config,
-        results,
-        running,
-        synthetic,
-        times,
-    )
-    from servers import MjpegServer, read_number
-    from usage import resident, resources
+from tests.conftest import Until
+from tests.integration.complaints import (
+    HANG,
+    all_accounted_for,
+    camera,
+    config,
+    results,
+    running,
+    synthetic,
+    times,
+)
+from tests.servers import MjpegServer, read_number
+from tests.usage import resident, resources
 
 pytestmark = pytest.mark.usefixtures("no_leak")
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import gc
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cv2
 import numpy as np
@@ -17,13 +17,8 @@ from pipeline.cli.report import table
 from pipeline.engines.awaitable_context import AwaitableContext
 from pipeline.engines.simulated import expected_output
 from pipeline.sources.synthetic import synthetic_frame
-
-if TYPE_CHECKING:
-    from tests.integration.complaints import HANG, Array, config, synthetic
-    from tests.usage import resident
-else:
-    from complaints import HANG, Array, config, synthetic
-    from usage import resident
+from tests.integration.complaints import HANG, Array, config, synthetic
+from tests.usage import resident
 
 pytestmark = pytest.mark.usefixtures("no_leak")
 

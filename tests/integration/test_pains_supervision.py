@@ -9,39 +9,25 @@ import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 
 from pipeline import Pipeline, PipelineError, SinkError, SourceError
 from pipeline.sources import SourceSettings
-
-if TYPE_CHECKING:
-    from tests.conftest import Until
-    from tests.integration.complaints import (
-        HANG,
-        all_accounted_for,
-        camera,
-        config,
-        results,
-        running,
-        synthetic,
-        times,
-    )
-    from tests.servers import MjpegServer, read_number
-else:
-    from complaints import (
-        HANG,
-        all_accounted_for,
-        camera,
-        config,
-        results,
-        running,
-        synthetic,
-        times,
-    )
-    from servers import MjpegServer, read_number
+from tests.conftest import Until
+from tests.integration.complaints import (
+    HANG,
+    all_accounted_for,
+    camera,
+    config,
+    results,
+    running,
+    synthetic,
+    times,
+)
+from tests.servers import MjpegServer, read_number
 
 pytestmark = pytest.mark.usefixtures("no_leak")
 

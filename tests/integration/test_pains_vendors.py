@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,17 +17,10 @@ from standin import Standin
 from pipeline import EngineError, Executor, Pipeline
 from pipeline.engines.awaitable_context import AwaitableContext
 from pipeline.memory.ring import Ring
-
-if TYPE_CHECKING:
-    from tests import nnrt_standin, rknn_standin
-    from tests.conftest import Until
-    from tests.integration.complaints import HANG, Array, all_accounted_for, synthetic
-    from tests.standins import NoCompilerError
-else:
-    import nnrt_standin
-    import rknn_standin
-    from complaints import HANG, Array, all_accounted_for, synthetic
-    from standins import NoCompilerError
+from tests import nnrt_standin, rknn_standin
+from tests.conftest import Until
+from tests.integration.complaints import HANG, Array, all_accounted_for, synthetic
+from tests.standins import NoCompilerError
 
 pytestmark = pytest.mark.usefixtures("no_leak")
 

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import make_model
 import numpy as np
@@ -22,13 +22,8 @@ from standin import Standin
 import pipeline
 from pipeline.engines import rknn
 from pipeline.errors import ConfigError, EngineNotInstalledError, RunError, SlotStateError
-
-if TYPE_CHECKING:
-    from tests import rknn_standin
-    from tests.standins import NoCompilerError
-else:
-    import rknn_standin
-    from standins import NoCompilerError
+from tests import rknn_standin
+from tests.standins import NoCompilerError
 
 pytest.importorskip("pipeline._native")
 

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
 from pipeline import ClosedError, Pipeline
-
-if TYPE_CHECKING:
-    from tests.integration.complaints import HANG, config, synthetic
-else:
-    from complaints import HANG, config, synthetic
+from tests.integration.complaints import HANG, config, synthetic
 
 pytestmark = [pytest.mark.usefixtures("no_leak")]
 

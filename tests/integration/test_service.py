@@ -14,15 +14,12 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-if TYPE_CHECKING:
-    from tests.waiting import until
-else:
-    from waiting import until
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 WATCHDOG = 60.0

@@ -9,14 +9,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-if TYPE_CHECKING:
-    from tests.waiting import until
-else:
-    from waiting import until
+from tests.waiting import until
 
 # A camera that is lost all the time and tells so, beside one that works.
 CONFIG = """\

@@ -12,7 +12,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import av
 import numpy as np
@@ -23,35 +23,19 @@ from pipeline.contracts import Reader
 from pipeline.errors import FormatChangedError, SourceError
 from pipeline.memory.frame import Image
 from pipeline.sources import SourceSettings, make_reader
-
-if TYPE_CHECKING:
-    from tests.buffers import Buffer
-    from tests.servers import (
-        HlsServer,
-        MjpegServer,
-        RtspServer,
-        Server,
-        TroubleProxy,
-        gstreamer_missing,
-        read_number,
-    )
-    from tests.servers.picture import luma
-    from tests.usage import resident
-    from tests.waiting import becomes
-else:
-    from buffers import Buffer
-    from servers import (
-        HlsServer,
-        MjpegServer,
-        RtspServer,
-        Server,
-        TroubleProxy,
-        gstreamer_missing,
-        read_number,
-    )
-    from servers.picture import luma
-    from usage import resident
-    from waiting import becomes
+from tests.buffers import Buffer
+from tests.servers import (
+    HlsServer,
+    MjpegServer,
+    RtspServer,
+    Server,
+    TroubleProxy,
+    gstreamer_missing,
+    read_number,
+)
+from tests.servers.picture import luma
+from tests.usage import resident
+from tests.waiting import becomes
 
 pytestmark = pytest.mark.usefixtures("small_planes")
 

@@ -13,7 +13,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import cv2
 import numpy as np
@@ -23,35 +23,19 @@ from pipeline.clock import MonotonicClock
 from pipeline.errors import SourceError
 from pipeline.memory.frame import FrameFormat, Image
 from pipeline.sources import SourceSettings, make_reader
-
-if TYPE_CHECKING:
-    from tests.buffers import Buffer
-    from tests.servers import (
-        HlsServer,
-        MjpegServer,
-        RtspServer,
-        Server,
-        ServerError,
-        TroubleProxy,
-        gstreamer_missing,
-        read_number,
-    )
-    from tests.servers.picture import MODULUS, luma
-    from tests.waiting import becomes
-else:
-    from buffers import Buffer
-    from servers import (
-        HlsServer,
-        MjpegServer,
-        RtspServer,
-        Server,
-        ServerError,
-        TroubleProxy,
-        gstreamer_missing,
-        read_number,
-    )
-    from servers.picture import MODULUS, luma
-    from waiting import becomes
+from tests.buffers import Buffer
+from tests.servers import (
+    HlsServer,
+    MjpegServer,
+    RtspServer,
+    Server,
+    ServerError,
+    TroubleProxy,
+    gstreamer_missing,
+    read_number,
+)
+from tests.servers.picture import MODULUS, luma
+from tests.waiting import becomes
 
 WATCHDOG = 30.0  # seconds until a hang is a failure; nothing waits for it otherwise
 SERVERS = Path(sys.modules[Server.__module__].__file__ or "").parent

@@ -1,6 +1,6 @@
 """Four cameras on one engine, one of them lost all the time, for as long as one likes.
 
-    python tests/lifetime/soak.py [SECONDS]
+    python -m tests.lifetime.soak [SECONDS]
 
 Prints one JSON object: what the process used, sampled often, and the figures of the run.
 """
@@ -12,18 +12,11 @@ import json
 import os
 import sys
 import threading
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pipeline import Pipeline
-
-if TYPE_CHECKING:
-    from tests.servers import MjpegServer
-    from tests.usage import resident
-else:
-    sys.path.insert(0, str(Path(__file__).parents[1]))
-    from servers import MjpegServer
-    from usage import resident
+from tests.servers import MjpegServer
+from tests.usage import resident
 
 SAMPLES = 60
 

@@ -12,14 +12,11 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
-if TYPE_CHECKING:
-    from tests.standins import NoCompilerError, build_library
-else:
-    from standins import NoCompilerError, build_library
+from tests.standins import NoCompilerError, build_library
 
 FIRST, FRAMES = 100, 300
 STEADY = Path(__file__).with_name("steady.py")

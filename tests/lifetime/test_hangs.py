@@ -6,20 +6,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from pipeline import DeviceError, Executor
-
-if TYPE_CHECKING:
-    from tests import mslite_standin
-    from tests.mslite_standin import StandInTensor
-    from tests.standins import NoCompilerError
-else:
-    import mslite_standin
-    from mslite_standin import StandInTensor
-    from standins import NoCompilerError
+from tests import mslite_standin
+from tests.mslite_standin import StandInTensor
+from tests.standins import NoCompilerError
 
 TENSORS = [StandInTensor("image", "float32", (1, 4))]
 

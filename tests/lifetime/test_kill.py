@@ -8,15 +8,11 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import av
 import pytest
 
-if TYPE_CHECKING:
-    from tests.waiting import until
-else:
-    from waiting import until
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 

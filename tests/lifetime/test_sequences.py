@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -26,13 +26,8 @@ from pipeline.contracts import Reader, Sink, StreamInfo
 from pipeline.errors import FormatChangedError
 from pipeline.memory.frame import FrameFormat, Image
 from pipeline.sources import SourceSettings, make_reader
-
-if TYPE_CHECKING:
-    from tests.servers import MjpegServer
-    from tests.usage import resources
-else:
-    from servers import MjpegServer
-    from usage import resources
+from tests.servers import MjpegServer
+from tests.usage import resources
 
 SEQUENCES, AT_ONCE = 200, 10  # several at once, as most of their time is waiting for the stuck
 MARGIN = 3.5  # seconds that closing may take when parts are stuck

@@ -16,7 +16,8 @@ SECONDS = float(os.environ.get("SOAK_SECONDS", "60"))
 def test_four_cameras_one_of_them_lost_all_the_time_use_no_more_in_the_end() -> None:
     faulthandler.cancel_dump_traceback_later()  # this one has a limit of its own
     ended = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("soak.py")), str(SECONDS)],
+        [sys.executable, "-m", "tests.lifetime.soak", str(SECONDS)],
+        cwd=Path(__file__).parents[2],
         stdout=subprocess.PIPE,
         text=True,
         timeout=SECONDS + 120,

@@ -7,7 +7,7 @@ import struct
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cv2
 import numpy as np
@@ -15,12 +15,7 @@ import pytest
 
 from pipeline.config.loading import Config, load
 from pipeline.memory.frame import Image
-
-if TYPE_CHECKING:
-    from tests.unit.playing import CLIP
-else:
-    pytest.register_assert_rewrite("playing")
-    from playing import CLIP
+from tests.unit.playing import CLIP
 
 
 def index_first(path: str) -> bytes:

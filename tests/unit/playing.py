@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,11 +13,7 @@ from pipeline.errors import SourceError
 from pipeline.memory.frame import FrameFormat, Image
 from pipeline.paths import resolve
 from pipeline.sources import SourceSettings
-
-if TYPE_CHECKING:
-    from tests.buffers import Buffer
-else:
-    from buffers import Buffer
+from tests.buffers import Buffer
 
 __all__ = ["CLIP", "WATCHDOG", "LeapingClock", "assert_alike", "buffer_of", "play", "settings"]
 

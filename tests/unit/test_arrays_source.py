@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,11 +14,7 @@ from pipeline.errors import SourceError
 from pipeline.memory.frame import Image
 from pipeline.sources import make_reader
 from pipeline.sources.arrays import ArraysReader
-
-if TYPE_CHECKING:
-    from tests.unit.playing import WATCHDOG, play
-else:
-    from playing import WATCHDOG, play
+from tests.unit.playing import WATCHDOG, play
 
 
 async def _arrays(*items: Any) -> AsyncIterator[Any]:

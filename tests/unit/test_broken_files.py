@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import cv2
 import pytest
@@ -17,11 +16,7 @@ from pipeline.sources import make_reader
 from pipeline.sources.containers import inspect
 from pipeline.sources.file import FileReader
 from pipeline.sources.synthetic import synthetic_frame
-
-if TYPE_CHECKING:
-    from tests.unit.playing import CLIP, assert_alike, play, settings
-else:
-    from playing import CLIP, assert_alike, play, settings
+from tests.unit.playing import CLIP, assert_alike, play, settings
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import cv2
 import pytest
@@ -13,11 +12,7 @@ from pipeline.errors import SourceError
 from pipeline.memory.frame import FrameFormat
 from pipeline.sources import make_reader
 from pipeline.sources.camera import CameraReader
-
-if TYPE_CHECKING:
-    from tests.unit.playing import settings
-else:
-    from playing import settings
+from tests.unit.playing import settings
 
 
 @pytest.mark.parametrize("uri", [93, "/dev/video93"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cv2
 import numpy as np
@@ -16,13 +16,8 @@ from pipeline.memory.frame import FrameFormat, Image
 from pipeline.sources.file import FileReader
 from pipeline.sources.opencv_reader import deliver
 from pipeline.sources.pace import Pace
-
-if TYPE_CHECKING:
-    from tests.buffers import Buffer
-    from tests.unit.playing import CLIP, WATCHDOG, LeapingClock, assert_alike, play, settings
-else:
-    from buffers import Buffer
-    from playing import CLIP, WATCHDOG, LeapingClock, assert_alike, play, settings
+from tests.buffers import Buffer
+from tests.unit.playing import CLIP, WATCHDOG, LeapingClock, assert_alike, play, settings
 
 PERIOD = 1e9 * 1001 / 30000
 

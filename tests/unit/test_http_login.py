@@ -9,18 +9,13 @@ import secrets
 import socket
 import ssl
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import pytest
 
 from pipeline.errors import SourceError
 from pipeline.sources import http_auth as challenge
 from pipeline.sources.http_stream import HttpStream
-
-if TYPE_CHECKING:
-    from tests.servers.raw import RawServer, header, read_head
-else:
-    from servers.raw import RawServer, header, read_head
+from tests.servers.raw import RawServer, header, read_head
 
 USER, PASSWORD = "mü ler", 'p@ß:w/"#%'
 URL_USER = "m%C3%BC%20ler:p%40%C3%9F%3Aw%2F%22%23%25@"

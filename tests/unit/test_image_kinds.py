@@ -6,7 +6,6 @@ import base64
 import struct
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import av
 import cv2
@@ -17,11 +16,7 @@ from pipeline.clock import MonotonicClock
 from pipeline.errors import SourceError
 from pipeline.memory.frame import Image
 from pipeline.sources import make_reader
-
-if TYPE_CHECKING:
-    from tests.unit.playing import play, settings
-else:
-    from playing import play, settings
+from tests.unit.playing import play, settings
 
 WIDTH, HEIGHT = 96, 64
 _Y, _X = np.mgrid[0:HEIGHT, 0:WIDTH]

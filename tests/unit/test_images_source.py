@@ -6,7 +6,6 @@ import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import cv2
 import numpy as np
@@ -17,11 +16,7 @@ from pipeline.errors import SourceError
 from pipeline.memory.frame import Image
 from pipeline.sources import make_reader
 from pipeline.sources.images import ImagesReader, natural_key
-
-if TYPE_CHECKING:
-    from tests.unit.playing import LeapingClock, buffer_of, play, settings
-else:
-    from playing import LeapingClock, buffer_of, play, settings
+from tests.unit.playing import LeapingClock, buffer_of, play, settings
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import av
 import cv2
@@ -23,11 +23,7 @@ from pipeline.sources.pyav_file import PyAVFile
 from pipeline.sources.pyav_frames import open_container
 from pipeline.sources.synthetic import synthetic_frame
 from pipeline.sources.videoio import ffmpeg_backend
-
-if TYPE_CHECKING:
-    from tests.unit.playing import assert_alike, play, settings
-else:
-    from playing import assert_alike, play, settings
+from tests.unit.playing import assert_alike, play, settings
 
 pytestmark = pytest.mark.usefixtures("small_planes")
 

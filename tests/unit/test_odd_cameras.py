@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING
 
 import cv2
 import numpy as np
@@ -15,13 +14,8 @@ from pipeline.errors import FormatChangedError, SourceError
 from pipeline.memory.frame import Image
 from pipeline.sources import SourceSettings, make_reader
 from pipeline.sources.synthetic import synthetic_frame
-
-if TYPE_CHECKING:
-    from tests.buffers import Buffer
-    from tests.servers.raw import RawServer, read_head
-else:
-    from buffers import Buffer
-    from servers.raw import RawServer, read_head
+from tests.buffers import Buffer
+from tests.servers.raw import RawServer, read_head
 
 pytestmark = pytest.mark.usefixtures("small_planes")
 

@@ -11,7 +11,6 @@ import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 import av
 import numpy as np
@@ -20,17 +19,10 @@ import pytest
 from pipeline.clock import MonotonicClock
 from pipeline.errors import SourceError
 from pipeline.sources import make_reader
-
-if TYPE_CHECKING:
-    from tests.servers import read_number
-    from tests.servers.picture import luma
-    from tests.servers.raw import RawServer, header, read_head
-    from tests.unit.playing import play, settings
-else:
-    from playing import play, settings
-    from servers import read_number
-    from servers.picture import luma
-    from servers.raw import RawServer, header, read_head
+from tests.servers import read_number
+from tests.servers.picture import luma
+from tests.servers.raw import RawServer, header, read_head
+from tests.unit.playing import play, settings
 
 COUNT, GROUP = 60, 10  # pictures, and from one key frame to the next
 WIDTH, HEIGHT = 320, 240

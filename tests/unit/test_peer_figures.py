@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from tests.benchmarks.peers.figures import differing, markdown, rows
-else:
-    from benchmarks.peers.figures import differing, markdown, rows
+from tests.benchmarks.peers.figures import differing, markdown, rows
 
 ROUNDS: dict[str, list[dict[str, Any]]] = {
     "ours": [

@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,11 +16,7 @@ from pipeline.errors import ConfigError, SourceError
 from pipeline.memory.frame import Image
 from pipeline.sources import kind_of, make_reader
 from pipeline.sources.synthetic import synthetic_frame
-
-if TYPE_CHECKING:
-    from tests.unit.playing import WATCHDOG, assert_alike, play, settings
-else:
-    from playing import WATCHDOG, assert_alike, play, settings
+from tests.unit.playing import WATCHDOG, assert_alike, play, settings
 
 
 @pytest.fixture

@@ -6,18 +6,14 @@ import asyncio
 import gc
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from pipeline import BindingError, ClosedError, Executor, Ring, RunError, SlotStateError
 from pipeline.engines.awaitable_context import AwaitableContext
-
-if TYPE_CHECKING:
-    from tests.usage import resources
-else:
-    from usage import resources
+from tests.usage import resources
 
 Until = Callable[[Callable[[], bool]], Awaitable[None]]
 

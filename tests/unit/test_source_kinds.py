@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -11,11 +11,7 @@ from pipeline.clock import MonotonicClock
 from pipeline.errors import ConfigError
 from pipeline.sources import SourceSettings, kind_of, make_reader, overflow_of
 from pipeline.sources.synthetic import SyntheticReader
-
-if TYPE_CHECKING:
-    from tests.unit.playing import settings
-else:
-    from playing import settings
+from tests.unit.playing import settings
 
 
 def test_kinds_of_sources(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import time
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import av
 import cv2
@@ -21,17 +20,10 @@ from pipeline.memory.frame import Image
 from pipeline.sources import SourceSettings, make_reader
 from pipeline.sources.gstreamer import GstreamerReader
 from pipeline.sources.http_source import HttpReader
-
-if TYPE_CHECKING:
-    from tests.folder_server import folder_server
-    from tests.servers.raw import RawServer
-    from tests.unit.playing import CLIP, WATCHDOG, assert_alike, play, settings
-    from tests.waiting import becomes
-else:
-    from folder_server import folder_server
-    from playing import CLIP, WATCHDOG, assert_alike, play, settings
-    from servers.raw import RawServer
-    from waiting import becomes
+from tests.folder_server import folder_server
+from tests.servers.raw import RawServer
+from tests.unit.playing import CLIP, WATCHDOG, assert_alike, play, settings
+from tests.waiting import becomes
 
 
 @pytest.mark.skipif(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pytest
 
@@ -11,11 +9,7 @@ from pipeline.clock import MonotonicClock
 from pipeline.errors import ConfigError
 from pipeline.sources import make_reader
 from pipeline.sources.synthetic import SyntheticReader, synthetic_frame, synthetic_settings
-
-if TYPE_CHECKING:
-    from tests.unit.playing import LeapingClock, buffer_of, play, settings
-else:
-    from playing import LeapingClock, buffer_of, play, settings
+from tests.unit.playing import LeapingClock, buffer_of, play, settings
 
 
 def test_synthetic_frames_can_be_recomputed() -> None:

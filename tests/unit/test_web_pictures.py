@@ -12,7 +12,6 @@ import traceback
 import urllib.request
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
 import cv2
 import numpy as np
@@ -25,11 +24,7 @@ from pipeline.sources import SourceSettings, make_reader
 from pipeline.sources.http_stream import HttpStream
 from pipeline.sources.jpeg import JpegFinder
 from pipeline.sources.synthetic import synthetic_frame
-
-if TYPE_CHECKING:
-    from tests.buffers import Buffer
-else:
-    from buffers import Buffer
+from tests.buffers import Buffer
 
 pytestmark = pytest.mark.usefixtures("small_planes")
 

@@ -1,0 +1,5 @@
+"""Tests of single parts."""
+
+import pytest
+
+pytest.register_assert_rewrite("tests.unit.playing")
