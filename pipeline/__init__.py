@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pipeline.engines.executor import Executor
     from pipeline.engines.image import ImageInput
     from pipeline.errors import (
+        Abandoned,
         AllocationError,
         BindingError,
         ClosedError,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from pipeline.pipeline import Pipeline
 
 __all__ = [
+    "Abandoned",
     "AllocationError",
     "BindingError",
     "CameraStats",

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 __all__ = [
+    "Abandoned",
     "AllocationError",
     "BindingError",
     "ClosedError",
@@ -105,6 +106,16 @@ class ClosedError(PipelineError):
     """The ring, executor or pipeline is closed."""
 
 
+class Abandoned(NamedTuple):
+    """A part that hung and was given up, by the name of its thread.
+
+    ``kind``: the class of its errors; None for an engine that was replaced before.
+    """
+
+    kind: type[PipelineError] | None
+    name: str
+
+
 def unexpected(kind: type[PipelineError], part: str, error: BaseException) -> PipelineError:
     """An error of ``kind`` that names the part which raised something that no part should."""
     text = f": {error}" if str(error) else ""
@@ -130,5 +141,5 @@ def optional(package: str, extra: str, kind: type[PipelineError]) -> Iterator[No
 
 
 for _public in [value for value in globals().values() if isinstance(value, type)]:
-    if issubclass(_public, PipelineError):
+    if issubclass(_public, PipelineError | Abandoned):
         _public.__module__ = "pipeline"  # so that pickles survive moves

@@ -22,6 +22,7 @@ from pipeline.bench.whole import whole
 from pipeline.config.settings import Config
 from pipeline.contracts import Reader
 from pipeline.engines.autotune_choice import Choice
+from pipeline.errors import Abandoned
 from pipeline.machine.assembly import located
 from pipeline.machine.autotune import tune
 from pipeline.sources import SourceSettings, make_reader
@@ -44,7 +45,7 @@ class Bench:
     Each measurement takes ``seconds``; ``rate`` is that of the live run, by default half of
     what was reached offline, but not more than the source's own. ``tell`` is called with what
     is being measured. With ``rounds`` the parts and the whole are measured in turn, so often,
-    and each figure is the median one. ``abandoned`` names threads that were stuck and abandoned;
+    and each figure is the median one. ``abandoned`` has the parts that hung;
     ``config`` is what was measured, without anything that is ``auto``.
     """
 
@@ -65,8 +66,8 @@ class Bench:
         self._own_pace = has_own_pace(self._source)
 
     @property
-    def abandoned(self) -> list[str]:
-        """Names of threads that were abandoned."""
+    def abandoned(self) -> list[Abandoned]:
+        """Parts that hung and were given up."""
         return self._conditions.abandoned
 
     async def run(self) -> Report:

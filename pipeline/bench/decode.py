@@ -10,7 +10,7 @@ from typing import NamedTuple
 from pipeline.bench.figures import StageFigures
 from pipeline.bench.meter import Conditions, on_thread, repeat
 from pipeline.contracts import Reader
-from pipeline.errors import FormatChangedError, SourceError
+from pipeline.errors import Abandoned, FormatChangedError, SourceError
 from pipeline.memory.frame import FrameFormat, FramePool, Image
 
 __all__ = ["Decoded", "decode_alone"]
@@ -48,7 +48,9 @@ async def decode_alone(
     conditions.tell("decode")
     job = functools.partial(_measure, reader, conditions.seconds, own_pace, stop)
     try:
-        return await on_thread("capture", job, give_up, conditions.abandoned, timeout)
+        return await on_thread(
+            Abandoned(SourceError, "capture"), job, give_up, conditions.abandoned, timeout
+        )
     except TimeoutError:
         raise SourceError(f"no frames to measure came within {timeout:g} s") from None
 

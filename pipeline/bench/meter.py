@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from pipeline.bench.figures import StageFigures
 from pipeline.clock import Clock, MonotonicClock
+from pipeline.errors import Abandoned
 from pipeline.flow.stats import Histogram
 from pipeline.worker import Worker
 
@@ -26,13 +27,13 @@ _LEAST = 3
 class Conditions:
     """Conditions of a measurement: duration, clock, and a callback that names each step.
 
-    ``abandoned`` collects the names of threads that were stuck and had to be abandoned.
+    ``abandoned`` collects the parts that hang.
     """
 
     seconds: float
     tell: Callable[[str], None]
     clock: Clock = field(default_factory=MonotonicClock)
-    abandoned: list[str] = field(default_factory=list)
+    abandoned: list[Abandoned] = field(default_factory=list)
 
 
 class Meter:
@@ -94,18 +95,18 @@ def repeat(
 
 
 async def on_thread(
-    name: str,
+    part: Abandoned,
     job: Callable[[], T],
     give_up: Callable[[], object],
-    abandoned: list[str],
+    abandoned: list[Abandoned],
     timeout: float | None = None,
 ) -> T:
     """Run ``job`` on a thread of its own; TimeoutError after ``timeout`` s.
 
     Then, and when cancelled, ``give_up`` is called to make it end; when it does not within a
-    second its name is added to ``abandoned``.
+    second ``part`` is added to ``abandoned``.
     """
-    worker = Worker(name)
+    worker = Worker(part.name)
     future = worker.submit(job)
     future.add_done_callback(_look_at)
     try:
@@ -116,7 +117,7 @@ async def on_thread(
     finally:
         give_up()
         if not await worker.close(1.0):
-            abandoned.append(name)
+            abandoned.append(part)
 
 
 def _look_at(future: asyncio.Future[T]) -> None:

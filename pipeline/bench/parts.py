@@ -18,7 +18,7 @@ from pipeline.bench.figures import EngineFigures, InferFigures, StageFigures
 from pipeline.bench.meter import Conditions, Meter, on_thread, repeat
 from pipeline.bench.readers import Replay
 from pipeline.config.settings import Config
-from pipeline.errors import AllocationError, PipelineError, RunError
+from pipeline.errors import Abandoned, AllocationError, PipelineError, RunError
 from pipeline.flow.stats import Recorder
 from pipeline.machine import wiring
 from pipeline.machine.assembly import Assembly
@@ -206,7 +206,9 @@ class _Parts:
             return repeat(step, self._conditions.seconds, stop)
 
         self._conditions.tell(name)
-        figures = await on_thread(name, measure, stop.set, self._conditions.abandoned)
+        figures = await on_thread(
+            Abandoned(PipelineError, name), measure, stop.set, self._conditions.abandoned
+        )
         if figures is None:
             raise PipelineError(f"{name}: stopped before anything was measured")
         return figures

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 from pipeline.cli.arguments import Arguments, parse_arguments, wants_json
 from pipeline.cli.report import StatusLine, ensure_writable, summary, table, write_json
 from pipeline.cli.terminal import Terminal, stderr
-from pipeline.errors import ClosedError, ConfigError, PipelineError, ReaderLeftError
+from pipeline.errors import Abandoned, ClosedError, ConfigError, PipelineError, ReaderLeftError
 from pipeline.redact import printable
 from pipeline.signals import StopRequests
 
@@ -171,7 +171,7 @@ def _run(arguments: Arguments, requests: StopRequests) -> int:
         failure = error
     code = _finish(pipeline, arguments, failure, requests.count)
     if pipeline.abandoned:
-        _leave_behind(pipeline.abandoned, code)
+        _abandon(pipeline.abandoned, code)
     runner.close()
     return code
 
@@ -202,24 +202,21 @@ def _bench(arguments: Arguments, requests: StopRequests) -> int:
         publish(report, bench.config, arguments.json, quiet=arguments.quiet)
         code = 0
     if bench.abandoned:
-        _leave_behind(bench.abandoned, code)
+        _abandon(bench.abandoned, code)
     return code
 
 
-def _leave_behind(abandoned: Sequence[str], code: int) -> NoReturn:
+def _abandon(parts: Sequence[Abandoned], code: int) -> NoReturn:
     """End the process: threads that hang would keep the interpreter from ending."""
-    hanging = _code_of_abandoned(abandoned)
+    codes = [part.kind.exit_code for part in parts if part.kind is not None]
+    hanging = next(
+        (code for code in codes if code != PipelineError.exit_code), max(codes, default=0)
+    )
     mark = "error: did not stop in time and" if hanging else "what hung before"
-    _terminal.say(f"{mark} was abandoned: {', '.join(abandoned)}")
+    _terminal.say(f"{mark} was abandoned: {', '.join(part.name for part in parts)}")
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
     os._exit(code or hanging)
-
-
-def _code_of_abandoned(names: Sequence[str]) -> int:
-    """Exit code by what hung first: source, engine or sink; 0 for an engine replaced long ago."""
-    kinds = {"capture": 3, "executor": 4, "open": 4, "sink": 5, "replaced": 0}
-    return next((kinds[kind] for name in names if (kind := name.split("-")[0]) in kinds), 1)
 
 
 async def _drive(

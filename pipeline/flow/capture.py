@@ -64,6 +64,8 @@ class CaptureStage:
     ``found_end`` when one that is supervised turns out to be a file, which ends once.
     """
 
+    kind = SourceError
+
     def __init__(
         self,
         make_reader: Callable[[], Reader],

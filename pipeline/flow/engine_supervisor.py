@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pipeline.engines.executor import Executor
-from pipeline.errors import ClosedError, DeviceError, EngineError
+from pipeline.errors import Abandoned, ClosedError, DeviceError, EngineError
 from pipeline.flow.backoff import Backoff
 from pipeline.flow.events import State
 from pipeline.memory.ring import Ring, Slot
@@ -199,8 +199,8 @@ class EngineSupervisor:
         await executor.close(_HUNG_SECONDS)
         self._retired.remove(pair)
 
-    async def close(self, timeout: float) -> list[str]:
-        """Close all within ``timeout`` s; the names of what hangs and was abandoned."""
+    async def close(self, timeout: float) -> list[Abandoned]:
+        """Close all within ``timeout`` s; the parts that hang."""
         self.closing = True
         loop = asyncio.get_running_loop()
         until = loop.time() + timeout
@@ -211,7 +211,7 @@ class EngineSupervisor:
             share = timeout / 2 if pairs else timeout
             done, _ = await asyncio.wait({self._opening}, timeout=share)
             if not done:
-                stuck.append("open-engine")
+                stuck.append(Abandoned(EngineError, "open-engine"))
                 self._opening.add_done_callback(_look_at)
             elif self._opening.exception() is None and self._opening.result() not in pairs:
                 pairs.append(self._opening.result())
@@ -223,9 +223,9 @@ class EngineSupervisor:
         )
         # Arrays of the program that are left keep memory, too, but nothing hangs then.
         if self.ring is not None and self.ring.running:
-            stuck.append("executor")
+            stuck.append(Abandoned(EngineError, "executor"))
         if any(ring.running for _, ring in self._retired if ring is not self.ring):
-            stuck.append("replaced-executor")
+            stuck.append(Abandoned(None, "replaced-executor"))
         return stuck
 
 

@@ -17,6 +17,7 @@ from pipeline.engines import engine_module
 from pipeline.engines.executor import Executor
 from pipeline.engines.image import ImageInput
 from pipeline.errors import (
+    Abandoned,
     AllocationError,
     ClosedError,
     DeviceError,
@@ -220,10 +221,10 @@ class Assembly:
         except SourceError as error:
             raise SourceError(f"{self._uri_of(feed.name)}: {error}") from error
 
-    async def close(self, timeout: float) -> tuple[list[str], list[BaseException]]:
+    async def close(self, timeout: float) -> tuple[list[Abandoned], list[BaseException]]:
         """Close in order: sources, stages, sinks, ring, driver memory, executor.
 
-        The names of those that were stuck and abandoned, and what closing raised. May be
+        The parts that hung, and the errors of closing. May be
         cancelled and begun again.
         """
         loop = asyncio.get_running_loop()
@@ -242,7 +243,8 @@ class Assembly:
         )
         for outlet in self.outlets:
             outlet.channel.clear()
-        abandoned = [stage.name for stage, end in zip(stages, closed, strict=True) if end is False]
+        ends = zip(stages, closed, strict=True)
+        abandoned = [Abandoned(stage.kind, stage.name) for stage, end in ends if end is False]
         errors: list[BaseException] = [*self._unwritten()]
         errors += [end for end in closed if isinstance(end, BaseException)]
         left = until - loop.time()

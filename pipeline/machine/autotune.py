@@ -15,7 +15,7 @@ from pipeline.engines import engine_module
 from pipeline.engines.autotune_choice import Choice, Span, Tried, choose, counts_to_try, figures
 from pipeline.engines.executor import Executor
 from pipeline.engines.settings import ModelSettings
-from pipeline.errors import ClosedError, ConfigError, EngineError, RunError
+from pipeline.errors import Abandoned, ClosedError, ConfigError, EngineError, RunError
 from pipeline.flow.engine_supervisor import EngineSettings, EngineSupervisor
 from pipeline.machine.assembly import image_input, located, ring_that_fits
 from pipeline.machine.wiring import automatic_depth, ring_depth
@@ -47,12 +47,12 @@ class Tuned(NamedTuple):
     executor: Executor | None
 
 
-async def tune(config: Config, abandoned: list[str]) -> Tuned:
+async def tune(config: Config, abandoned: list[Abandoned]) -> Tuned:
     """Try what ``model.contexts`` and ``model.options.threads`` leave open, and choose.
 
     Numbers of contexts are tried in growing order, each on a newly opened model, until more of
     them are no better; for latency one is enough, and only threads are tried. Raises what
-    opening the model or a run raises; ``abandoned`` gets the names of threads that hang.
+    opening the model or a run raises; ``abandoned`` gets the parts that hang.
     """
     groups = _groups(config)
     probe = _Probe(config, abandoned, min(_LONGEST, _SECONDS / sum(len(t) for _, t in groups)))
@@ -93,7 +93,7 @@ class _Candidate:
 class _Probe:
     """Tries settings one after another, each in turn with the best one so far, which stays open."""
 
-    def __init__(self, config: Config, abandoned: list[str], seconds: float) -> None:
+    def __init__(self, config: Config, abandoned: list[Abandoned], seconds: float) -> None:
         self._config = config
         self._abandoned = abandoned
         self._seconds = seconds

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 
 from pipeline.config.settings import CAMERA_NAME, Config
-from pipeline.errors import ClosedError, ConfigError, SourceError
+from pipeline.errors import Abandoned, ClosedError, ConfigError, SourceError
 from pipeline.flow.capture import CaptureStage
 from pipeline.machine import wiring
 from pipeline.machine.assembly import Assembly
@@ -21,8 +21,8 @@ _STOP_SECONDS = 1.0
 class Cameras:
     """Runs the captures of ``parts``. Once the last one has ended by itself, the pipeline ends.
 
-    ``note`` is told the error of a camera that broke for good; ``abandoned`` gets the names of
-    threads that were abandoned.
+    ``note`` is told the error of a camera that broke for good; ``abandoned`` gets the
+    parts that hang.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class Cameras:
         config: Config,
         parts: Assembly,
         note: Callable[[BaseException], None],
-        abandoned: list[str],
+        abandoned: list[Abandoned],
     ) -> None:
         self._config = config
         self._parts = parts
@@ -113,7 +113,7 @@ class Cameras:
     async def _close(self, name: str, capture: CaptureStage) -> None:
         try:
             if not await capture.close(_STOP_SECONDS):
-                self._abandoned.append(capture.name)
+                self._abandoned.append(Abandoned(capture.kind, capture.name))
         finally:
             self._parts.forget_camera(name, capture)
 

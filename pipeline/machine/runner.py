@@ -14,7 +14,7 @@ from pipeline.config.settings import Config
 from pipeline.contracts import Reader
 from pipeline.engines.autotune_choice import Choice
 from pipeline.engines.executor import Executor
-from pipeline.errors import ClosedError, ConfigError, PipelineError, unexpected
+from pipeline.errors import Abandoned, ClosedError, ConfigError, PipelineError, unexpected
 from pipeline.flow.events import EventStream
 from pipeline.flow.loop_lag import LoopLag
 from pipeline.flow.outlet import Outlet
@@ -50,7 +50,7 @@ class Runner:
 
     Frames begin to flow with ``async for`` or ``wait``. One task owns all others; it opens the
     parts, runs the stages as one group and closes everything in order, whatever happens.
-    ``abandoned`` names the threads that were stuck and had to be abandoned. ``frames``, an
+    ``abandoned``: the parts that hung and were given up. ``frames``, an
     async iterable of arrays or a ``Reader``, replaces the one source.
     """
 
@@ -70,7 +70,7 @@ class Runner:
         if max_frames is not None and (not whole or max_frames < 1):
             raise ConfigError(f"max_frames: needs a whole number above 0, got {max_frames!r}")
         self.config = config
-        self.abandoned: list[str] = []
+        self.abandoned: list[Abandoned] = []
         self._frames = frames
         self._max_frames = max_frames
         self._clock: Clock = clock or MonotonicClock()

@@ -77,7 +77,7 @@ def stop(request: pytest.FixtureRequest) -> Stop:
 def check(pipe: Pipeline, *abandoned: str) -> None:
     """Every frame and every slot is accounted for, and only these threads were abandoned."""
     stats = pipe.stats()
-    assert pipe.abandoned == list(abandoned)
+    assert [part.name for part in pipe.abandoned] == list(abandoned)
     assert stats.frames == stats.results + sum(stats.dropped.values())
     assert stats.driver_allocations[0] == stats.driver_allocations[1]
     if "executor" not in abandoned:

@@ -72,7 +72,7 @@ async def soak(seconds: float, steady: str, restless: str) -> dict[str, Any]:
         "dropped": stats.dropped,
         "allocations": stats.driver_allocations,
         "slots": stats.slots,
-        "abandoned": pipeline.abandoned,
+        "abandoned": [part.name for part in pipeline.abandoned],
         "threads_left": sorted(thread.name for thread in threading.enumerate()),
     }
 

@@ -474,7 +474,7 @@ async def live(world: World) -> None:
     stats = pipe.stats()
     world.results = stats.results
     assert stats.frames == stats.results + sum(stats.dropped.values()), stats
-    assert set(pipe.abandoned) <= world.may_be_left()
+    assert {part.name for part in pipe.abandoned} <= world.may_be_left()
     await check_all_comes_back(pipe, world)
 
 
