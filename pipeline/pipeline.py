@@ -32,7 +32,10 @@ class Pipeline(Runner):
 
     ``config`` is a mapping in the YAML's shape, relative paths from the working directory,
     or a ``Config``. ``frames``, an async iterable of uint8 arrays (H, W, 3) BGR, replaces the
-    source; ``live`` says whether they come at their own pace. Errors are PipelineError's kinds.
+    source; ``live`` says whether they come at their own pace. ``postprocess``, an object with
+    ``process(outputs, mapping)`` that returns Detections, replaces that of ``config``; ``sinks``,
+    objects with ``write(result)``, follow its sinks. Both run on threads of their own; the other
+    members of ``Postprocess`` and ``Sink`` are optional. Errors are PipelineError's kinds.
     """
 
     def __init__(
@@ -43,6 +46,8 @@ class Pipeline(Runner):
         live: bool = False,
         max_frames: int | None = None,
         clock: Clock | None = None,
+        postprocess: Any = None,
+        sinks: Sequence[Any] = (),
     ) -> None:
         if not isinstance(config, Config | Mapping):
             raise ConfigError(
@@ -54,7 +59,15 @@ class Pipeline(Runner):
             raise ConfigError(f"frames: needed an async iterable of arrays, got {given}")
         if not isinstance(config, Config):
             config = parse(config, Path.cwd(), fed=frames is not None)
-        super().__init__(config, frames=frames, live=live, max_frames=max_frames, clock=clock)
+        super().__init__(
+            config,
+            frames=frames,
+            live=live,
+            max_frames=max_frames,
+            clock=clock,
+            postprocess=postprocess,
+            sinks=sinks,
+        )
         self._base = Path.cwd()  # where relative paths start
 
     @classmethod
@@ -67,10 +80,20 @@ class Pipeline(Runner):
         live: bool = False,
         max_frames: int | None = None,
         clock: Clock | None = None,
+        postprocess: Any = None,
+        sinks: Sequence[Any] = (),
     ) -> Pipeline:
         """From a YAML file; ``overrides`` are ``path.to.key=value``, the others as above."""
         config = load(path, list(overrides), fed=frames is not None)
-        pipeline = cls(config, frames=frames, live=live, max_frames=max_frames, clock=clock)
+        pipeline = cls(
+            config,
+            frames=frames,
+            live=live,
+            max_frames=max_frames,
+            clock=clock,
+            postprocess=postprocess,
+            sinks=sinks,
+        )
         pipeline._base = Path(os.path.abspath(path)).parent
         return pipeline
 

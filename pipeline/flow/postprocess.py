@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
@@ -27,7 +28,13 @@ from pipeline.memory.frame import Frame
 from pipeline.memory.results import Detections, Holders, RawOutput, Result, Stamps
 from pipeline.memory.ring import RunReport
 
+if TYPE_CHECKING:
+    from pipeline._native import TensorSpec
+
 __all__ = ["PostprocessStage"]
+
+_log = logging.getLogger(__name__)
+_MOST_ERRORS = 10  # in a row, after which the run ends
 
 
 class PostprocessStage(Stage):
@@ -48,6 +55,14 @@ class PostprocessStage(Stage):
         self._outlets = outlets
         self._clock = clock
         self._monotonic = type(clock) is MonotonicClock
+        self._errors = 0  # in a row
+
+    async def fit(self, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
+        """Open the postprocess for a model's tensors, on the stage's thread once that runs."""
+        if self._worker is None:
+            self._postprocess.open(inputs, outputs)
+        else:
+            await self._do(self._postprocess.open, inputs, outputs)
 
     async def run(self) -> None:
         """Make results until no run is left."""
@@ -102,14 +117,14 @@ class PostprocessStage(Stage):
         made = 0
         try:
             for placed in item.placed:
-                if placed.failure is not None:
+                started = self._clock.now()
+                detections = await self._decode(item, made)
+                if detections is None:
                     made += 1
                     placed.drop("failed")
                     if keeps or made == len(item.placed):
                         release()
                     continue
-                started = self._clock.now()
-                detections = await self._decode(item, made)
                 stamps = _stamps(item, placed, report, started, self._clock.now())
                 made += 1
                 if not keeps and made == len(item.placed):
@@ -125,7 +140,22 @@ class PostprocessStage(Stage):
                 release()
             raise
 
-    async def _decode(self, item: InFlight, index: int) -> Detections:
+    async def _decode(self, item: InFlight, index: int) -> Detections | None:
+        """The detections; None if the frame was not written or cannot be decoded, and is lost."""
+        if item.placed[index].failure is not None:
+            return None
+        try:
+            detections = await self._decoded(item, index)
+        except PipelineError as error:
+            self._errors += 1
+            if self._errors == _MOST_ERRORS:
+                raise
+            _log.warning("%s; its frame is lost", error, exc_info=True)
+            return None
+        self._errors = 0
+        return detections
+
+    async def _decoded(self, item: InFlight, index: int) -> Detections:
         mapping = item.placed[index].mapping
         assert mapping is not None, "it was not written"
         outputs = _outputs(item, index)

@@ -12,7 +12,7 @@ from typing import Any
 
 from pipeline.clock import Clock
 from pipeline.config.settings import Config
-from pipeline.contracts import Postprocess, Preprocess, Reader, StreamInfo
+from pipeline.contracts import Postprocess, Preprocess, Reader, Sink, StreamInfo
 from pipeline.engines import engine_module
 from pipeline.engines.executor import Executor
 from pipeline.engines.image import ImageInput
@@ -42,6 +42,7 @@ from pipeline.flow.stage import Stage
 from pipeline.flow.stats import CameraRecorder, Kind, Recorder
 from pipeline.flow.submit import SubmitStage
 from pipeline.machine import wiring
+from pipeline.machine.own_parts import OwnSink, OwnSinkSettings
 from pipeline.memory.frame import Frame, FrameFormat
 from pipeline.memory.results import Result
 from pipeline.memory.ring import Ring
@@ -71,6 +72,7 @@ class Assembly:
         recorder: Recorder,
         max_frames: int | None = None,
         ready: Executor | None = None,
+        postprocess: Postprocess | None = None,
     ) -> None:
         self.config = config
         self._ready = ready  # the engine's first executor, where it is open already
@@ -91,7 +93,7 @@ class Assembly:
         self._in_flight: Channel[InFlight] = Channel(
             wired.depth, "block", lambda item, cause: item.drop(cause)
         )
-        self._postprocess = make_postprocess(config.postprocess)
+        self._postprocess = postprocess or make_postprocess(config.postprocess)
         model = config.model
         settings = EngineSettings(
             model.run_timeout_s, model.max_failures, Backoff(attempts=model.reopen_attempts)
@@ -194,14 +196,14 @@ class Assembly:
         for name, capture in self.captures.items():
             with located(self._uri_of(name)):
                 formats[name] = await capture.open()
+        await self.finish.open()
         with located("model"):
             executor = await self.engine.open()
         with located("model.path"):
             for name, found in formats.items():
                 if found is not None:
                     self._fit(self._feeds[name], found, executor)
-        for stage in (self.dispatch, self.finish):
-            await stage.open()
+        await self.dispatch.open()
         # Last, as this makes files, which a run that cannot start does not need.
         only = len(formats) == 1
         for index, sink in enumerate(self.sinks):
@@ -283,13 +285,18 @@ class Assembly:
 
     def _make_sinks(self) -> None:
         for settings, sink in zip(self.config.sinks, self.wiring.sinks, strict=True):
+            part: Sink
+            if isinstance(settings, OwnSinkSettings):
+                part = OwnSink(settings.sink)
+            else:
+                part = make_sink(settings)
             channel: Channel[Result] = Channel(
                 sink.queue, sink.overflow, functools.partial(self.drop_result, sink.name)
             )
             self.sinks.append(
                 SinkStage(
                     f"sink-{sink.name}",
-                    make_sink(settings),
+                    part,
                     channel,
                     functools.partial(self.recorder.lost, sink.name),
                     on_error=settings.on_error,
@@ -316,7 +323,7 @@ class Assembly:
                 raise ClosedError("pipeline: closed")  # nobody waited for it so long
             _check_inputs(executor)
             with located("postprocess.kind"):
-                self._postprocess.open(*_single(executor))
+                await self.finish.fit(*_single(executor))
             with located("ring.depth"):
                 ring = await ring_that_fits(executor, self.wiring.depth, self.wiring.least_depth)
             if ready is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import warnings
-from collections.abc import AsyncIterable, Callable, Iterator
+from collections.abc import AsyncIterable, Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
@@ -27,6 +27,7 @@ from pipeline.machine.autotune import tune
 from pipeline.machine.cameras import Cameras
 from pipeline.machine.closing import close_in_time, wait_through
 from pipeline.machine.first_error import Failure
+from pipeline.machine.own_parts import InUse, OwnPostprocess, own_sinks
 from pipeline.memory.ring import Ring
 from pipeline.sources import SourceSettings
 
@@ -62,7 +63,12 @@ class Runner:
         live: bool = False,
         max_frames: int | None = None,
         clock: Clock | None = None,
+        postprocess: Any = None,
+        sinks: Sequence[Any] = (),
     ) -> None:
+        if sinks:
+            own = own_sinks(sinks, len(config.sinks))
+            config = config.model_copy(update={"sinks": (*config.sinks, *own)})
         if frames is not None and len(config.sources) > 1:
             names = ", ".join(config.sources)
             raise ConfigError(f"frames: they are those of one camera, but there are {names}")
@@ -70,6 +76,8 @@ class Runner:
         if max_frames is not None and (not whole or max_frames < 1):
             raise ConfigError(f"max_frames: needs a whole number above 0, got {max_frames!r}")
         self.config = config
+        self._postprocess = None if postprocess is None else OwnPostprocess(postprocess)
+        self._in_use = InUse(frames, postprocess, *sinks)
         self.abandoned: list[Abandoned] = []
         self._frames = frames
         self._max_frames = max_frames
@@ -109,6 +117,7 @@ class Runner:
         """
         if self._task is not None:
             raise ClosedError("pipeline: it was opened already; make another one")
+        self._in_use.take()
         self._loop = asyncio.get_running_loop()
         self._opened: asyncio.Future[None] = self._loop.create_future()
         self._go = asyncio.Event()
@@ -162,7 +171,13 @@ class Runner:
         """All parts, not yet open but for the engine, where that is open already."""
         self._wiring = wiring.build(config, live=self._live)
         self._parts = parts = Assembly(
-            config, self._wiring, self._clock, self.recorder, self._max_frames, engine
+            config,
+            self._wiring,
+            self._clock,
+            self.recorder,
+            self._max_frames,
+            engine,
+            self._postprocess,
         )
         for camera in self._wiring.cameras:
             parts.add_camera(camera, config.sources[camera.name], self._frames)
@@ -193,6 +208,7 @@ class Runner:
             self._failure.record(errors)
         finally:
             await self._close_parts()
+            self._in_use.give_back()
 
     async def _run_parts(self, parts: Assembly) -> None:
         assert self._cameras is not None

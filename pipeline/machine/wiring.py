@@ -23,7 +23,6 @@ __all__ = [
 
 # Results that may wait for the program's own loop; the next one to be taken should be fresh.
 PROGRAM_QUEUE = 1
-_NEEDS_IMAGE = frozenset({"video"})
 _MOST_SLOTS = 256
 
 
@@ -87,7 +86,7 @@ def build(config: Config, *, live: bool | None = None) -> Wiring:
             f"{settings.kind}-{index}",
             settings.queue,
             settings.overflow or ("block" if _all_block(cameras) else "drop_newest"),
-            settings.kind in _NEEDS_IMAGE,
+            settings.needs_image,
         )
         for index, settings in enumerate(config.sinks)
     )
@@ -154,7 +153,7 @@ def _frame_buffers(config: Config, queue: int) -> int:
     in_sinks = sum(
         sink.queue + 1
         for sink in config.sinks
-        if sink.kind in _NEEDS_IMAGE or config.postprocess.kind == "raw"
+        if sink.needs_image or config.postprocess.kind == "raw"
     )
     return 1 + queue + ring_depth(config) + 1 + PROGRAM_QUEUE + 1 + in_sinks
 

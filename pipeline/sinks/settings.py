@@ -12,6 +12,7 @@ __all__ = [
     "STANDARD_OUTPUT",
     "ConsoleSettings",
     "JsonlSettings",
+    "SinkBase",
     "SinkSettings",
     "VideoSettings",
     "refuse_shared_output",
@@ -23,7 +24,9 @@ STANDARD_OUTPUT = "-"
 _CONTAINERS = (".mp4", ".mov", ".m4v", ".mkv", ".webm", ".ts", ".avi")
 
 
-class _SinkBase(BaseModel):
+class SinkBase(BaseModel):
+    """Settings of every sink."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     overflow: Literal["block", "drop_newest"] | None = Field(
@@ -42,6 +45,11 @@ class _SinkBase(BaseModel):
         default=4, ge=1, le=1024, description="Number of results that may wait for this sink."
     )
 
+    @property
+    def needs_image(self) -> bool:
+        """True if the sink looks at ``result.image``."""
+        return False
+
 
 def _file_name(path: str) -> str:
     if any(ord(character) < 32 or ord(character) == 127 for character in path):
@@ -52,13 +60,13 @@ def _file_name(path: str) -> str:
 _Path = Annotated[str, Field(min_length=1), AfterValidator(_file_name)]
 
 
-class ConsoleSettings(_SinkBase):
+class ConsoleSettings(SinkBase):
     """One line a result on standard output."""
 
     kind: Literal["console"]
 
 
-class JsonlSettings(_SinkBase):
+class JsonlSettings(SinkBase):
     """One JSON object a result, one a line, in a file or on standard output."""
 
     kind: Literal["jsonl"]
@@ -73,7 +81,7 @@ class JsonlSettings(_SinkBase):
     )
 
 
-class VideoSettings(_SinkBase):
+class VideoSettings(SinkBase):
     """The frames with boxes, labels and landmarks drawn on, as a video file."""
 
     kind: Literal["video"]
@@ -97,6 +105,11 @@ class VideoSettings(_SinkBase):
         "MJPG. By default H.264 where an encoder for it is at hand, else mp4v; VP80 in .webm and "
         "mp4v in .avi.",
     )
+
+    @property
+    def needs_image(self) -> bool:
+        """Always: it shows the frames."""
+        return True
 
     @field_validator("path")
     @classmethod

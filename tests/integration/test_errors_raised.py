@@ -191,7 +191,7 @@ async def test_postprocess(
         return part
 
     monkeypatch.setattr("pipeline.machine.assembly.make_postprocess", make)
-    end = await end_of(Pipeline(config(source=synthetic(frames=5))))
+    end = await end_of(Pipeline(config(source=synthetic(frames=15))))  # ten in a row end the run
     assert isinstance(end, PipelineError)
     assert str(end).startswith("postprocess: ")
     assert type(error).__name__ in str(end)
