@@ -4,32 +4,27 @@ from __future__ import annotations
 
 import argparse
 import math
-import textwrap
+import os
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from itertools import pairwise
-from typing import Literal, NoReturn, cast
+from typing import Literal, NoReturn
 
 from pipeline.errors import ConfigError
+from pipeline.problems import nearest
 
 __all__ = ["Arguments", "parse_arguments", "wants_json"]
 
-Command = Literal["bench", "check", "devices", "run", "schema"]
-
-_COMMANDS = ("bench", "check", "devices", "schema")
+_COMMANDS = {
+    "run": "run a configuration; `run` may be left out",
+    "check": "check a configuration and print what it does; opens nothing",
+    "bench": "measure each stage alone and the whole, and report what would help",
+    "devices": "list engines and devices of this machine: usable, or why not",
+    "schema": "print the JSON Schema of the configuration, for editors",
+}
 _FLAGS = ("-h", "--help", "--version", "--quiet", "--debug")
-_PROGRAM = "python -m pipeline"
-_ABOUT = """\
-Streams video through a model on a ring of buffers that the inference device owns.
-
-commands, instead of a configuration:
-  check CONFIG.yaml   check a configuration and print what it is going to do; opens nothing
-  bench CONFIG.yaml   measure each stage alone and the whole, and tell what would help
-  devices             each engine and device of this machine, usable or why not
-  schema              JSON Schema of the configuration, for editors
-  (a configuration that has such a name is reached as ./check)
-"""
 _EXAMPLES = """\
 examples:
   %(prog)s configs/demo.yaml
@@ -37,9 +32,11 @@ examples:
   %(prog)s camera.yaml --frames 500 --jsonl out/results.jsonl --summary out/summary.json
   %(prog)s check camera.yaml
   %(prog)s bench camera.yaml --json out/bench.json
+  %(prog)s run --help
 
-Ctrl-C lets what is in flight come through and ends with 0; a second one cancels.
-exit codes: 0 done, 2 bad configuration or arguments, 3 source, 4 engine or device, 5 sink,
+Ctrl-C finishes the frames in flight and exits with 0; a second one cancels. A configuration
+with the name of a command is reached as ./check.
+exit codes: 0 done, 2 configuration or arguments, 3 source, 4 engine or device, 5 sink,
 1 anything else
 """
 
@@ -48,9 +45,9 @@ exit codes: 0 done, 2 bad configuration or arguments, 3 source, 4 engine or devi
 class Arguments:
     """Arguments of the user."""
 
-    command: Command
+    command: Literal["bench", "check", "devices", "run", "schema"]
     config: str = ""
-    overrides: tuple[str, ...] = ()
+    overrides: Sequence[str] = ()
     frames: int | None = None
     jsonl: str | None = None
     summary: str | None = None
@@ -72,26 +69,24 @@ def parse_arguments(argv: Sequence[str]) -> Arguments:
     behind options, as in ``--debug check x.yaml``.
     """
     words = list(argv)
+    parser = _parser(_RaisingParser if wants_json(words) else argparse.ArgumentParser)
     first = _first_positional(words)
-    command = words.pop(first) if first is not None and words[first] in _COMMANDS else "run"
-    found = _parser(command, wants_json(words)).parse_args(words)
-    return Arguments(
-        command=cast(Command, command),
-        config=getattr(found, "config", ""),
-        overrides=tuple(getattr(found, "set", ())),
-        frames=getattr(found, "frames", None),
-        jsonl=getattr(found, "jsonl", None),
-        summary=getattr(found, "summary", None),
-        health=getattr(found, "health", None),
-        health_host=getattr(found, "health_host", "127.0.0.1"),
-        log=getattr(found, "log", "text"),
-        json=getattr(found, "json", None),
-        seconds=getattr(found, "seconds", 3.0),
-        rate=getattr(found, "rate", None),
-        rounds=getattr(found, "rounds", 1),
-        quiet=found.quiet,
-        debug=found.debug,
-    )
+    if not words:
+        parser.print_help(sys.stderr)
+        sys.exit(2)
+    if first is None:
+        if not {"-h", "--help", "--version"}.isdisjoint(words):
+            parser.parse_args(words)
+        command = "run"
+    elif words[first] in _COMMANDS:
+        command = words.pop(first)
+    else:
+        command = "run"
+        meant = nearest(words[first], _COMMANDS)
+        if meant and not _is_file(words[first]):
+            parser.error(f"unknown command {words[first]!r}; did you mean {meant!r}?")
+    found = parser.parse_args([command, *words])
+    return Arguments(**vars(found))
 
 
 def wants_json(words: Sequence[str]) -> bool:
@@ -110,44 +105,68 @@ def _first_positional(words: Sequence[str]) -> int | None:
     return None
 
 
-class _Parser(argparse.ArgumentParser):
-    raises = False
+def _is_file(word: str) -> bool:
+    return os.path.splitext(word)[1] != "" or os.sep in word or os.path.exists(word)
 
+
+class _RaisingParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        if self.raises:
-            raise ConfigError(message)
-        super().error(message)
+        raise ConfigError(message)
 
 
-def _parser(command: str, raises: bool) -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog=_PROGRAM if command == "run" else f"{_PROGRAM} {command}",
-        description=_ABOUT if command == "run" else _line_about(command),
-        epilog=_EXAMPLES if command == "run" else None,
+def _parser(kind: type[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+    parser = kind(
+        prog="python -m pipeline",
+        usage="%(prog)s [COMMAND] [CONFIG.yaml] [OPTIONS]",
+        description="Stream video through a model, on a ring of buffers that the device owns.",
+        epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.raises = raises
-    if command in ("run", "bench", "check"):
-        parser.add_argument("config", metavar="CONFIG.yaml", help="the configuration")
-        parser.add_argument(
-            "--set",
-            action="append",
-            default=[],
-            metavar="PATH.TO.KEY=VALUE",
-            help="override one value of the configuration; VALUE is YAML, relative paths in it "
-            "start at the configuration's folder; may be given several times",
+    parser.add_argument("--version", action="version", version=_version())
+    commands = parser.add_subparsers(
+        title="commands", dest="command", metavar="COMMAND", prog=parser.prog
+    )
+    shared = [_shared_options()]
+    configured = [_configuration(), *shared]
+    for name, text in _COMMANDS.items():
+        parents = shared if name in ("devices", "schema") else configured
+        added = commands.add_parser(
+            name,
+            help=text,
+            description=f"{text[0].upper()}{text[1:]}.",
+            parents=parents,
+            allow_abbrev=False,
         )
-    if command == "run":
-        _add_run_options(parser)
-        parser.add_argument("--version", action="version", version=_version())
-    if command == "bench":
-        _add_bench_options(parser)
+        if name == "run":
+            _add_run_options(added)
+        elif name == "bench":
+            _add_bench_options(added)
+    return parser
+
+
+def _configuration() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("config", metavar="CONFIG.yaml", help="the configuration")
     parser.add_argument(
-        "--log", choices=("text", "json"), default="text", help="form of the lines on stderr"
+        "--set",
+        action="append",
+        default=[],
+        dest="overrides",
+        metavar="PATH.TO.KEY=VALUE",
+        help="override one value of the configuration; may be repeated. VALUE is YAML; relative "
+        "paths in it start at the folder of the configuration",
+    )
+    return parser
+
+
+def _shared_options() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument(
+        "--log", choices=("text", "json"), default="text", help="format of the lines on stderr"
     )
     parser.add_argument("--quiet", action="store_true", help="print errors only")
-    parser.add_argument("--debug", action="store_true", help="log more, and errors with traceback")
+    parser.add_argument("--debug", action="store_true", help="log more, and tracebacks of errors")
     return parser
 
 
@@ -156,29 +175,31 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
         "--frames",
         type=_positive,
         metavar="N",
-        help="end after N frames, of each camera; one that is lost or not there yet is waited "
+        help="end after N frames of each camera; a camera that is lost or not there yet is waited "
         "for, unless its at_start or reconnect.attempts says otherwise",
     )
     parser.add_argument(
         "--jsonl",
         metavar="FILE",
-        help="write results to FILE (-: stdout), too, one JSON object a line",
+        help="also write results to FILE (-: stdout), one JSON object a line",
     )
     parser.add_argument(
-        "--summary", metavar="FILE", help="write the figures of the run to FILE (-: stdout) as JSON"
+        "--summary",
+        metavar="FILE",
+        help="write the figures of the run to FILE (-: stdout), as JSON",
     )
 
     parser.add_argument(
         "--health",
         type=_port,
         metavar="PORT",
-        help="answer /healthz and /metrics (Prometheus) at this port; 0: at any free one",
+        help="serve /healthz and /metrics (Prometheus) at this port; 0: any free port",
     )
     parser.add_argument(
         "--health-host",
         default="127.0.0.1",
         metavar="ADDRESS",
-        help="address to answer at, instead of this machine's own (127.0.0.1)",
+        help="address to serve at (default: 127.0.0.1, this machine only)",
     )
 
 
@@ -186,28 +207,28 @@ def _add_bench_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json",
         metavar="FILE",
-        help="write the figures to FILE as JSON; with -, to standard output in place of the table",
+        help="write the figures to FILE as JSON; -: to stdout, in place of the table",
     )
     parser.add_argument(
         "--seconds",
         type=_amount,
         default=3.0,
         metavar="N",
-        help="how long each of the measurements takes (default: 3)",
+        help="duration of each measurement in seconds (default: 3)",
     )
     parser.add_argument(
         "--rate",
         type=_amount,
         metavar="FPS",
-        help="frames a second of the live run (default: half of what was reached, but not more "
-        "than the source's own)",
+        help="frames per second of the live run (default: half of the rate reached, at most the "
+        "source's own)",
     )
     parser.add_argument(
         "--rounds",
         type=_positive,
         default=1,
         metavar="N",
-        help="measure parts and whole in turn, so often, and tell the median of each (default: 1)",
+        help="repeat all measurements N times in turn and report medians (default: 1)",
     )
 
 
@@ -231,11 +252,6 @@ def _positive(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 19 and int(text) > 0):
         raise argparse.ArgumentTypeError(f"needs a whole number of at least 1, got {text!r}")
     return int(text)
-
-
-def _line_about(command: str) -> str:
-    line = next(line for line in _ABOUT.splitlines() if line.startswith(f"  {command} "))
-    return textwrap.fill(line.removeprefix(f"  {command} ").split("  ")[-1].strip().capitalize())
 
 
 def _version() -> str:

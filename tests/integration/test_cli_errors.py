@@ -138,7 +138,10 @@ def test_bad_arguments(run: Run, arguments: list[str], place: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "CONFIG.yaml"),
+        (["--quiet"], "CONFIG.yaml"),
+        (["bench"], "CONFIG.yaml"),
+        (["chek", "camera.yaml"], "unknown command 'chek'; did you mean 'check'?"),
+        (["--quiet", "device"], "unknown command 'device'; did you mean 'devices'?"),
         (["camera.yaml", "--frames", "0"], "argument --frames: needs a whole number of at least 1"),
         (["camera.yaml", "--frames", "many"], "got 'many'"),
         (["camera.yaml", "--nonsense"], "--nonsense"),
@@ -150,6 +153,12 @@ def test_arguments_that_are_not_understood(run: Run, arguments: list[str], said:
     assert ended.code == 2
     assert ended.err.startswith("usage: python -m pipeline")
     assert said in ended.err.splitlines()[-1]
+
+
+def test_no_arguments_show_examples(run: Run) -> None:
+    ended = run()
+    assert (ended.code, ended.out) == (2, "")
+    assert "examples:\n  python -m pipeline configs/demo.yaml\n" in ended.err
 
 
 @pytest.mark.parametrize("option", ["--jsonl", "--summary"])
