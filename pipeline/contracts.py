@@ -1,10 +1,10 @@
 """The contracts between the parts, on one page. Read this first.
 
 A frame travels one way: Reader -> frame buffer -> Preprocess -> slot input -> engine ->
-slot output -> Postprocess -> Result -> Sink. Every method here may block and is called on a
-thread that belongs to that one part, never on the event loop and never from two threads at
-once, unless it says otherwise. ``open`` may fail, then ``close`` is not called; after a
-successful ``open``, ``close`` runs exactly once.
+slot output -> Postprocess -> Result -> Sink. Every method may block. It is called on the one
+thread of its part, never on the event loop and never by two threads at once, unless it says
+otherwise. If ``open`` fails, ``close`` is not called; after a successful ``open``, ``close``
+runs exactly once. Parts that a program gives as objects may leave out members: docs/parts.md.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ __all__ = ["FrameMapping", "Postprocess", "Preprocess", "Reader", "Sink", "Strea
 class Reader(Protocol):
     """A source of frames: file, camera, folder, array iterator, generator.
 
-    ``live`` tells whether frames come at their own pace (camera) or as fast as they are
-    read (file); it decides the default overflow policy. A reader may also have an integer
-    ``damaged``: the pictures so far that its decoder patched up or refused.
+    ``live`` is true if frames come at their own pace (camera), false if they come as fast as
+    they are read (file). A reader may also have an integer ``damaged``: the number of frames
+    that its decoder has patched up or refused.
     """
 
     live: bool
 
     def open(self) -> FrameFormat:
-        """Open and tell the format. SourceError when it cannot be opened."""
+        """Open and return the format. SourceError if it cannot be opened."""
 
     def grab(self) -> int | None:
         """Advance to the next frame; its capture stamp in ns, or None at the end.
 
-        SourceError when the source broke instead of ending.
+        SourceError if the source broke instead of ending.
         """
 
     def retrieve(self, buffer: Image) -> None:
         """Write the grabbed frame into ``buffer``, whose shape is that of the format.
 
-        SourceError when it cannot be decoded or its size is not that of ``buffer``;
-        FormatChangedError telling the format that it has instead, where that is known.
+        SourceError if it cannot be decoded or its size is not that of ``buffer``;
+        FormatChangedError with the new format, if that is known.
         """
 
     def interrupt(self) -> None:
@@ -71,14 +71,14 @@ class Preprocess(Protocol):
     """Writes a frame straight into a slot's input view."""
 
     def open(self, frame_format: FrameFormat, spec: TensorSpec) -> None:
-        """Fix the placement for this frame size and input. ConfigError when it does not fit."""
+        """Compute the letterbox for this frame size and input. ConfigError if it does not fit."""
 
     def forget(self, slot_index: int) -> None:
-        """Others wrote to this slot: what is written only once must be written again."""
+        """Forget that this slot's padding was written; another camera has used it."""
 
     @property
     def mapping(self) -> FrameMapping:
-        """The placement fixed by ``open``."""
+        """Mapping computed by ``open``."""
 
     def process(self, pixels: Image, target: npt.NDArray[Any], slot_index: int) -> None:
         """Fill ``target``, the input view of slot ``slot_index``, from a frame's ``pixels``."""
@@ -97,16 +97,22 @@ class Postprocess(Protocol):
     """True if ``process`` does no work and may run on the event loop."""
 
     def open(self, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
-        """Check that the model has what is decoded. ModelError naming the tensor when not."""
+        """Check that the model has the outputs this decoder needs. ModelError naming the tensor.
+
+        Called again when the engine was reopened.
+        """
 
     def process(self, outputs: Sequence[npt.NDArray[Any]], mapping: FrameMapping) -> Detections:
-        """Decode one run. ``outputs`` are read-only, made when looked at, and must not be kept."""
+        """Decode one run. ``outputs`` are read-only, made on access, and must not be kept.
+
+        An exception loses the frame; ten in a row end the run.
+        """
 
 
 class StreamInfo(NamedTuple):
     """Stream that a sink will get results of.
 
-    ``format`` is None where the source is not there yet or there are several cameras.
+    ``format`` is None if the source is not there yet or there are several cameras.
     """
 
     camera: str
@@ -120,19 +126,19 @@ class Sink(Protocol):
     """True if ``write`` looks at ``result.image``."""
 
     def open(self, stream: StreamInfo) -> None:
-        """Open the target, losing nothing of what is there. SinkError when it cannot be written."""
+        """Open the target without losing its content. SinkError if it cannot be written."""
 
     def begin(self) -> None:
-        """All parts are open and results will come: what was there before gives way."""
+        """Replace earlier content: all parts are open, and results will come."""
 
     def write(self, result: Result) -> None:
-        """Take one result; it is borrowed for the length of the call. SinkError on failure."""
+        """Write one result, borrowed for the length of the call. SinkError on failure."""
 
     def interrupt(self) -> None:
-        """Make a ``write`` that waits for a reader fail soon. From another thread, at any time."""
+        """Make a waiting ``write`` fail soon. Called from another thread, at any time."""
 
     def close(self) -> None:
-        """Flush and close. SinkError when what was written could not be kept."""
+        """Flush and close. SinkError if written data was lost."""
 
 
 for _public in (Postprocess, Reader, Sink, StreamInfo):
