@@ -14,13 +14,13 @@ from pipeline.errors import ConfigError, PipelineError
 from pipeline.memory.frame import FrameFormat, Image
 from pipeline.memory.i420 import Order
 from pipeline.memory.ring import Drawing
-from pipeline.preprocess.resize import Area, Drawer, Interpolation, NativeDrawer, make_drawer
+from pipeline.preprocess.resize import Area, Drawer, Interpolation, NativeDrawer, native_drawer
 
 if TYPE_CHECKING:
     from pipeline import _native
     from pipeline._native import TensorSpec
 
-__all__ = ["PreprocessSettings", "Preprocessor"]
+__all__ = ["PreprocessSettings", "Preprocessor", "make_drawer"]
 
 
 def _not_zero(value: float) -> float:
@@ -175,6 +175,18 @@ class Preprocessor:
         if made is not inner and made.ctypes.data != inner.ctypes.data:
             np.copyto(inner, made)
             self.copies += 1
+
+
+def make_drawer(
+    form: FrameFormat, area: Area, order: Order, interpolation: Interpolation
+) -> Drawer:
+    """A drawer of images (height, width, 3), or (height, width) where ``order`` is grey."""
+    if order != "grey" and interpolation == "linear":
+        return native_drawer(form, area, order)
+    # OpenCV is tens of megabytes, so only where it draws.
+    from pipeline.preprocess.resize_opencv import make_opencv_drawer
+
+    return make_opencv_drawer(form, area, order, interpolation)
 
 
 def _picture(spec: TensorSpec) -> tuple[int, int, int]:

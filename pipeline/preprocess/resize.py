@@ -12,7 +12,7 @@ from pipeline._native import BgrDrawer, PlanesDrawer
 from pipeline.memory.frame import FrameFormat, Image
 from pipeline.memory.i420 import Order, weights
 
-__all__ = ["Area", "Drawer", "Interpolation", "NativeDrawer", "make_drawer"]
+__all__ = ["Area", "Drawer", "Interpolation", "NativeDrawer", "native_drawer"]
 
 Interpolation = Literal["linear", "area", "nearest"]
 
@@ -36,26 +36,6 @@ class Drawer(Protocol):
         """Draw into ``into``; what is returned is another array where OpenCV made one."""
 
 
-def make_drawer(
-    form: FrameFormat, area: Area, order: Order, interpolation: Interpolation
-) -> Drawer:
-    """A drawer of images (height, width, 3), or (height, width) where ``order`` is grey."""
-    if order != "grey" and interpolation == "linear":
-        return _native_drawer(form, area, order)
-    # OpenCV is tens of megabytes, so only where it draws.
-    from pipeline.preprocess.resize_opencv import make_opencv_drawer
-
-    return make_opencv_drawer(form, area, order, interpolation)
-
-
-def _native_drawer(form: FrameFormat, area: Area, order: Order) -> Drawer:
-    size = (area.rows, area.columns, area.height, area.width)
-    if form.pixels == "bgr":
-        return NativeDrawer(BgrDrawer(*size, swap=order == "rgb"))
-    of_values = weights(form.matrix, form.full_range, order)[:, :3]
-    return NativeDrawer(PlanesDrawer(*size, of_values.tolist(), form.full_range))
-
-
 class NativeDrawer:
     """Draws by ``native``, which the native core can also use without us."""
 
@@ -66,3 +46,12 @@ class NativeDrawer:
         """As the protocol says; nothing is allocated."""
         self.native.draw(pixels, into)
         return into
+
+
+def native_drawer(form: FrameFormat, area: Area, order: Order) -> NativeDrawer:
+    """A drawer of the native core, for linear interpolation and three channels."""
+    size = (area.rows, area.columns, area.height, area.width)
+    if form.pixels == "bgr":
+        return NativeDrawer(BgrDrawer(*size, swap=order == "rgb"))
+    of_values = weights(form.matrix, form.full_range, order)[:, :3]
+    return NativeDrawer(PlanesDrawer(*size, of_values.tolist(), form.full_range))

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import cv2
 import numpy as np
 import numpy.typing as npt
 
 from pipeline.memory.frame import FrameFormat, Image
 from pipeline.memory.i420 import Order, luma_table, planes_of, weights
-
-if TYPE_CHECKING:
-    from pipeline.preprocess.resize import Area, Drawer, Interpolation
+from pipeline.preprocess.resize import Area, Drawer, Interpolation
 
 __all__ = ["make_opencv_drawer"]
 
@@ -26,7 +22,7 @@ _FLAGS: dict[Interpolation, int] = {
 def make_opencv_drawer(
     form: FrameFormat, area: Area, order: Order, interpolation: Interpolation
 ) -> Drawer:
-    """A drawer as ``drawing.make_drawer`` makes it."""
+    """A drawer for what ``preprocessor.make_drawer`` asks."""
     flag = _FLAGS[interpolation]
     if form.pixels == "bgr":
         return _BgrDrawer(area, order, flag)

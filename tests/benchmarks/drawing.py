@@ -15,7 +15,8 @@ import cv2
 import numpy as np
 
 from pipeline.memory.frame import FrameFormat, Image
-from pipeline.preprocess.resize import Area, Drawer, make_drawer
+from pipeline.preprocess.preprocessor import make_drawer
+from pipeline.preprocess.resize import Area, Drawer
 from pipeline.preprocess.resize_opencv import make_opencv_drawer
 
 __all__: list[str] = []

@@ -10,7 +10,8 @@ from pipeline import ConfigError
 from pipeline._native import BgrDrawer, PlanesDrawer
 from pipeline.memory.frame import FrameFormat, Image
 from pipeline.memory.i420 import Matrix, Order, weights
-from pipeline.preprocess.resize import Area, make_drawer
+from pipeline.preprocess.preprocessor import make_drawer
+from pipeline.preprocess.resize import Area
 from pipeline.preprocess.resize_opencv import make_opencv_drawer
 
 
