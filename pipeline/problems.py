@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -83,17 +83,18 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     return folded[found[0]] if found else None
 
 
-def raise_all(name: str, problems: Sequence[Problem], origins: Mapping[KeyPath, str]) -> NoReturn:
+def raise_all(
+    name: str, problems: Sequence[Problem], origin_of: Callable[[KeyPath], str] = lambda path: ""
+) -> NoReturn:
     """Raise one error with a line for each problem, each beginning with ``name`` and the path.
 
     It is a SourceError when all are about the source, else a ConfigError that begins with
-    those that are not. ``origins`` tells of the values that do not stand in the file.
+    those that are not. ``origin_of`` gives a remark where the value at a path came from.
     """
     lines = []
     for problem in sorted(problems, key=lambda problem: problem.source)[:_MAX_LINES]:
-        origin = next((text for path, text in origins.items() if _touches(path, problem)), "")
         text = problem.text if len(problem.text) <= _MAX_TEXT else f"{problem.text[:_MAX_TEXT]}..."
-        text = line(name, problem.path, text) + origin
+        text = line(name, problem.path, text) + origin_of(problem.path)
         lines.append(printable(text).replace("\n", "\\n"))
     if len(problems) > _MAX_LINES:
         lines.append(line(name, (), f"and {len(problems) - _MAX_LINES} more"))
@@ -130,11 +131,6 @@ def from_validation(
             given = _given(_value(group[0]), written.get(path))
             problems.append(Problem(path, _text(path, group, given)))
     return [item for item in problems if not (item.text == _MISSING and item.path in meant)]
-
-
-def _touches(path: KeyPath, problem: Problem) -> bool:
-    shorter = min(len(path), len(problem.path))
-    return shorter > 0 and problem.path[:shorter] == path[:shorter]
 
 
 def path_of(details: ErrorDetails, data: Any) -> KeyPath:

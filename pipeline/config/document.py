@@ -87,8 +87,9 @@ class Document:
 
     ``written`` has texts as the user wrote them, before the environment was put in;
     ``texts`` what to take where text is wanted and YAML made something else of it;
-    ``origins`` a remark for values that do not stand in the file; ``problems`` what was
-    wrong but did not stop the reading. ``name`` begins the message of every ConfigError.
+    ``marks`` the line and column of values that stand in a file; ``overridden`` the values of
+    ``--set``; ``problems`` what was wrong but did not stop the reading. ``name`` begins the
+    message of every ConfigError.
     Keys at the top that begin with ``x-`` are not read: they hold what aliases repeat.
     """
 
@@ -98,14 +99,16 @@ class Document:
         self.data: Any = None
         self.written: dict[KeyPath, str] = {}
         self.texts: dict[KeyPath, str] = {}
-        self.origins: dict[KeyPath, str] = {}
+        self.marks: dict[KeyPath, tuple[int, int]] = {}
+        self.overridden: list[KeyPath] = []
         self.problems: list[Problem] = []
         self._left = _MAX_VALUES
         self._references: list[str] = []
+        self._lines: list[str] = []  # of the file that is being read
 
     def read(self, file: Path) -> None:
         """Take the data of a YAML file."""
-        self.data = self._parse(self._text_of(file), ())
+        self.data = self._parse(self._text_of(file), (), marked=True)
 
     def take(self, mapping: Mapping[str, Any]) -> None:
         """Take data that a program gives."""
@@ -128,7 +131,7 @@ class Document:
             self.data = self._placed(self.data, place, 0, self._given(value, place))
         finally:
             self.name = file
-        self.origins = {place: " (from --set)", **self.origins}
+        self.overridden.append(place)
 
     def rename(self, old: KeyPath, key: str) -> None:
         """Take the value at ``old`` as that of ``key`` beside it; both together are a problem."""
@@ -144,11 +147,24 @@ class Document:
         else:
             name = problems.line(self.name, old, f"is now {key}")
             _log.warning("%s; the next release does not know the old name", name)
-            for known in (self.written, self.texts, self.origins):
-                if old in known:
-                    known[new] = known[old]
+            for texts in (self.written, self.texts):
+                if old in texts:
+                    texts[new] = texts[old]
+            if old in self.marks:
+                self.marks[new] = self.marks[old]
+            self.overridden += [new] * (old in self.overridden)
         renamed = {key if name == old[-1] else name: value for name, value in holder.items()}
         self.data = self._placed(self.data, old[:-1], 0, renamed)
+
+    def origin_of(self, place: KeyPath) -> str:
+        """The remark where a value came from, for the end of a message."""
+        for other in self.overridden:
+            shorter = min(len(other), len(place))
+            if shorter and other[:shorter] == place[:shorter]:
+                return " (from --set)"
+        known = (self.marks.get(place[:end]) for end in range(len(place), 0, -1))
+        mark = next((mark for mark in known if mark is not None), None)
+        return "" if mark is None else " (line {}, column {})".format(*mark)
 
     def _find(self, dotted: str) -> KeyPath:
         """The place that a path names in the data, () for what is no path."""
@@ -193,6 +209,7 @@ class Document:
         self.problems = [item for item in self.problems if not below(item.path)]
         self.written = {key: text for key, text in self.written.items() if not below(key)}
         self.texts = {key: text for key, text in self.texts.items() if not below(key)}
+        self.marks = {key: mark for key, mark in self.marks.items() if not below(key)}
 
     def _placed(self, data: Any, place: KeyPath, at: int, value: Any) -> Any:
         """``data`` with ``value`` at ``place``; sections on the way are made."""
@@ -232,9 +249,11 @@ class Document:
             text = f"line {line}: not UTF-8 text (byte 0x{data[error.start]:02x})"
             raise ConfigError(f"{self.name}: {text}") from None
 
-    def _parse(self, text: str, place: KeyPath) -> Any:
+    def _parse(self, text: str, place: KeyPath, *, marked: bool = False) -> Any:
         try:
-            loader = _Loader(_REFERENCE.sub(self._take_out, text))
+            taken = _REFERENCE.sub(self._take_out, text)
+            self._lines = taken.splitlines() if marked else []
+            loader = _Loader(taken)
             node = loader.get_single_node()
             return None if node is None else self._construct(loader, node, place)
         except yaml.MarkedYAMLError as error:
@@ -269,6 +288,10 @@ class Document:
 
     def _construct(self, loader: _Loader, node: yaml.Node, place: KeyPath) -> Any:
         self._count(place)
+        if self._lines:
+            line, column = node.start_mark.line, node.start_mark.column
+            before = self._put_back(self._lines[min(line, len(self._lines) - 1)][:column])
+            self.marks[place] = line + 1, len(before) + 1
         if isinstance(node, yaml.MappingNode):
             return self._mapping(loader, node, place)
         if isinstance(node, yaml.SequenceNode):

@@ -112,7 +112,7 @@ def _config(document: Document, base: Path, extra_sinks: Sequence[Mapping[str, A
     data = document.data
     if not isinstance(data, dict):
         if document.problems:
-            problems.raise_all(document.name, document.problems, {})
+            problems.raise_all(document.name, document.problems, document.origin_of)
         kind = "a list" if isinstance(data, list) else "a single value"
         text = f"needs keys such as source and model at the top, got {kind}"
         raise ConfigError(problems.line(document.name, (), text))
@@ -157,7 +157,7 @@ def _without(found: list[Problem], model: _Model | None, document: Document) -> 
     unset = {problem.path for problem in document.problems}
     found = document.problems + [problem for problem in found if problem.path not in unset]
     if found or model is None:
-        problems.raise_all(document.name, found, document.origins)
+        problems.raise_all(document.name, found, document.origin_of)
     return model
 
 

@@ -98,4 +98,4 @@ def validated(
     except ValidationError as error:
         wrong = from_validation(error, model, data, {}, above, unknown)
     # Outside, so that it does not come with what pydantic said.
-    return raise_all("", wrong, {})
+    return raise_all("", wrong)

@@ -63,6 +63,48 @@ def test_defaults_and_absolute_paths(check: Check, tmp_path: Path) -> None:
     assert (config.model.engine, config.model.device) == ("openvino", "CPU")
 
 
+@pytest.mark.parametrize(
+    ("text", "overrides", "said"),
+    [
+        ("ring:\n  depth: 0\n", [], "ring.depth: must be at least 1, got 0 (line 4, column 10)"),
+        ("ring: {depth: 0}\n", [], "ring.depth: must be at least 1, got 0 (line 3, column 15)"),
+        ("ring: {}\n", ["ring.depth=0"], "ring.depth: must be at least 1, got 0 (from --set)"),
+        (
+            "ring: {depth: 0}\n",
+            ["drain_s=1"],
+            "ring.depth: must be at least 1, got 0 (line 3, column 15)",
+        ),
+        (
+            "sinks: [{kind: jsonl, path: '${HERE}', queue: 0}]\n",
+            [],
+            "sinks.0.queue: must be at least 1, got 0 (line 3, column 47)",
+        ),
+        (
+            "sinks:\n- kind: jsonl\n",
+            [],
+            "sinks.0.path: missing, but it is needed (line 4, column 3)",
+        ),
+        (
+            "x-a: &a {depth: 0}\nring: *a\n",
+            [],
+            "ring.depth: must be at least 1, got 0 (line 3, column 17)",
+        ),
+        (
+            "ring: 3\n",
+            ["drain_s=1"],
+            "ring: needs a mapping (key: value), got 3 (line 3, column 7)",
+        ),
+    ],
+)
+def test_messages_end_with_the_line_and_column(
+    check: Check, monkeypatch: pytest.MonkeyPatch, text: str, overrides: list[str], said: str
+) -> None:
+    monkeypatch.setenv("HERE", "out.jsonl")
+    with pytest.raises(ConfigError) as caught:
+        check(GOOD + text, *overrides)
+    assert str(caught.value) == f"camera.yaml: {said}"
+
+
 def test_old_names_are_taken_with_a_note(check: Check, caplog: pytest.LogCaptureFixture) -> None:
     sinks = "sinks: [{kind: console}, {kind: console, policy: block}]\n"
     config = check(GOOD + sinks, "drain_seconds=2")
@@ -320,8 +362,8 @@ class TestEnvironment:
             check("source: {uri: ${NOT_SET}}\nmodel: {path: a/${NOT_SET}}\n")
         said = "environment variable NOT_SET is not set and has no default"
         assert str(caught.value).splitlines() == [
-            f"camera.yaml: source.uri: {said}",
-            f"camera.yaml: model.path: {said}",
+            f"camera.yaml: source.uri: {said} (line 1, column 15)",
+            f"camera.yaml: model.path: {said} (line 2, column 15)",
         ]
         check("source: {uri: ${NOT_SET}}\nmodel: {path: model.onnx}\n", "source.uri=0")
 
