@@ -230,9 +230,10 @@ async def test_a_cancelled_scope_of_anyio_burns_no_processor(slow: Make) -> None
 
 
 PROGRAM = """\
-import sys, threading
+import signal, sys
 from pipeline import Pipeline
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell ignore it
 pipe = Pipeline({
     "source": {"uri": "synthetic:?width=64&height=48&fps=100"},
     "model": {"engine": "simulated", "input_shape": [1, 48, 64, 3]},
