@@ -51,8 +51,9 @@ class _Loader(yaml.SafeLoader):
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, starts: dict[KeyPath, yaml.Mark]) -> None:
         super().__init__(text)
+        self.starts = starts  # gets where each value begins
         self._nodes = self._depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
@@ -87,9 +88,8 @@ class Document:
 
     ``written`` has texts as the user wrote them, before the environment was put in;
     ``texts`` what to take where text is wanted and YAML made something else of it;
-    ``marks`` the line and column of values that stand in a file; ``overridden`` the values of
-    ``--set``; ``problems`` what was wrong but did not stop the reading. ``name`` begins the
-    message of every ConfigError.
+    ``overridden`` the values of ``--set``; ``problems`` what was wrong but did not stop the
+    reading. ``name`` begins the message of every ConfigError.
     Keys at the top that begin with ``x-`` are not read: they hold what aliases repeat.
     """
 
@@ -99,16 +99,17 @@ class Document:
         self.data: Any = None
         self.written: dict[KeyPath, str] = {}
         self.texts: dict[KeyPath, str] = {}
-        self.marks: dict[KeyPath, tuple[int, int]] = {}
         self.overridden: list[KeyPath] = []
         self.problems: list[Problem] = []
         self._left = _MAX_VALUES
         self._references: list[str] = []
-        self._lines: list[str] = []  # of the file that is being read
+        self._file = ""  # without the references
+        self._marks: dict[KeyPath, yaml.Mark] = {}  # of the values that stand in it
 
     def read(self, file: Path) -> None:
         """Take the data of a YAML file."""
-        self.data = self._parse(self._text_of(file), (), marked=True)
+        self._file = _REFERENCE.sub(self._take_out, self._text_of(file))
+        self.data = self._parse(self._file, (), self._marks)
 
     def take(self, mapping: Mapping[str, Any]) -> None:
         """Take data that a program gives."""
@@ -150,8 +151,8 @@ class Document:
             for texts in (self.written, self.texts):
                 if old in texts:
                     texts[new] = texts[old]
-            if old in self.marks:
-                self.marks[new] = self.marks[old]
+            if old in self._marks:
+                self._marks[new] = self._marks[old]
             self.overridden += [new] * (old in self.overridden)
         renamed = {key if name == old[-1] else name: value for name, value in holder.items()}
         self.data = self._placed(self.data, old[:-1], 0, renamed)
@@ -162,9 +163,12 @@ class Document:
             shorter = min(len(other), len(place))
             if shorter and other[:shorter] == place[:shorter]:
                 return " (from --set)"
-        known = (self.marks.get(place[:end]) for end in range(len(place), 0, -1))
+        known = (self._marks.get(place[:end]) for end in range(len(place), 0, -1))
         mark = next((mark for mark in known if mark is not None), None)
-        return "" if mark is None else " (line {}, column {})".format(*mark)
+        if mark is None:
+            return ""
+        before = self._put_back(self._file[mark.index - mark.column : mark.index])
+        return f" (line {mark.line + 1}, column {len(before) + 1})"
 
     def _find(self, dotted: str) -> KeyPath:
         """The place that a path names in the data, () for what is no path."""
@@ -190,7 +194,7 @@ class Document:
         text = value.strip()
         plain = text[:1] not in tuple("[{\"'&*!|>%@`")
         try:
-            parsed = self._parse(value, place)
+            parsed = self._parse(_REFERENCE.sub(self._take_out, value), place, {})
         except ConfigError:
             if not (plain and ":" in text):
                 raise
@@ -209,7 +213,7 @@ class Document:
         self.problems = [item for item in self.problems if not below(item.path)]
         self.written = {key: text for key, text in self.written.items() if not below(key)}
         self.texts = {key: text for key, text in self.texts.items() if not below(key)}
-        self.marks = {key: mark for key, mark in self.marks.items() if not below(key)}
+        self._marks = {key: mark for key, mark in self._marks.items() if not below(key)}
 
     def _placed(self, data: Any, place: KeyPath, at: int, value: Any) -> Any:
         """``data`` with ``value`` at ``place``; sections on the way are made."""
@@ -249,11 +253,9 @@ class Document:
             text = f"line {line}: not UTF-8 text (byte 0x{data[error.start]:02x})"
             raise ConfigError(f"{self.name}: {text}") from None
 
-    def _parse(self, text: str, place: KeyPath, *, marked: bool = False) -> Any:
+    def _parse(self, text: str, place: KeyPath, starts: dict[KeyPath, yaml.Mark]) -> Any:
         try:
-            taken = _REFERENCE.sub(self._take_out, text)
-            self._lines = taken.splitlines() if marked else []
-            loader = _Loader(taken)
+            loader = _Loader(text, starts)
             node = loader.get_single_node()
             return None if node is None else self._construct(loader, node, place)
         except yaml.MarkedYAMLError as error:
@@ -288,10 +290,7 @@ class Document:
 
     def _construct(self, loader: _Loader, node: yaml.Node, place: KeyPath) -> Any:
         self._count(place)
-        if self._lines:
-            line, column = node.start_mark.line, node.start_mark.column
-            before = self._put_back(self._lines[min(line, len(self._lines) - 1)][:column])
-            self.marks[place] = line + 1, len(before) + 1
+        loader.starts[place] = node.start_mark
         if isinstance(node, yaml.MappingNode):
             return self._mapping(loader, node, place)
         if isinstance(node, yaml.SequenceNode):
