@@ -104,21 +104,24 @@ class InUse:
 
     def __init__(self, *given: object) -> None:
         self._given = [each for each in given if each is not None]
+        self._taken: dict[int, object] = {}
 
     def take(self) -> None:
         """Mark them as used."""
+        taking: dict[int, object] = {}
         for each in self._given:
-            if id(each) in self._all:
-                self._given = self._given[: self._given.index(each)]
-                self.give_back()
-                raise ClosedError(f"{type(each).__name__}: another pipeline uses this object")
-            self._all[id(each)] = each
+            if id(each) in self._all or id(each) in taking:
+                user = "another pipeline" if id(each) in self._all else "another part"
+                raise ClosedError(f"{type(each).__name__}: {user} uses this object")
+            taking[id(each)] = each
+        self._all.update(taking)
+        self._taken = taking
 
     def give_back(self) -> None:
         """Let others use them."""
-        for each in self._given:
-            self._all.pop(id(each), None)
-        self._given = []
+        for key in self._taken:
+            self._all.pop(key, None)
+        self._taken = {}
 
 
 def _check_methods(where: str, part: Any, needed: str, optional: Sequence[str]) -> None:

@@ -117,13 +117,14 @@ class Runner:
         """
         if self._task is not None:
             raise ClosedError("pipeline: it was opened already; make another one")
-        self._in_use.take()
         self._loop = asyncio.get_running_loop()
         self._opened: asyncio.Future[None] = self._loop.create_future()
         self._go = asyncio.Event()
         if not self.config.model.measured:
             self._make_parts(self.config)
+        self._in_use.take()
         self._task = self._loop.create_task(self._live_and_die(), name="pipeline")
+        self._task.add_done_callback(lambda _: self._in_use.give_back())
         waiting: set[asyncio.Future[None]] = {self._opened, self._task}
         try:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -208,7 +209,6 @@ class Runner:
             self._failure.record(errors)
         finally:
             await self._close_parts()
-            self._in_use.give_back()
 
     async def _run_parts(self, parts: Assembly) -> None:
         assert self._cameras is not None

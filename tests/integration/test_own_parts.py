@@ -198,6 +198,25 @@ async def test_an_object_is_used_by_one_pipeline_at_a_time() -> None:
     assert robot.calls.count("close") == 2
 
 
+async def test_one_object_cannot_be_two_sinks() -> None:
+    robot = Robot()
+    with pytest.raises(ClosedError, match="Robot: another part uses this object"):
+        await Pipeline(config(), sinks=[robot, robot]).open()
+    async with Pipeline(config(), sinks=[robot]) as pipeline:
+        await pipeline.wait()
+    assert robot.calls.count("open") == 1
+
+
+async def test_a_pipeline_that_cannot_be_made_keeps_no_object() -> None:
+    robot = Robot()
+    missing = config(source={"uri": "synthetic:?width=0"})
+    with pytest.raises(PipelineError):
+        await Pipeline(missing, sinks=[robot]).open()
+    async with Pipeline(config(), sinks=[robot]) as pipeline:
+        await pipeline.wait()
+    assert robot.calls.count("close") == 1
+
+
 async def test_a_sink_that_hangs_is_abandoned() -> None:
     held, free = threading.Event(), threading.Event()
 
