@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import stat
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
@@ -12,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 from pipeline.errors import ConfigError, install_advice
 from pipeline.redact import redact
 
-__all__ = ["PACKAGE_SCHEME", "MissingFileError", "expand_env", "is_url", "resolve"]
+__all__ = ["PACKAGE_SCHEME", "MissingFileError", "expand_env", "is_pipe", "is_url", "resolve"]
 
 PACKAGE_SCHEME = "package://"
 
@@ -30,6 +31,14 @@ class MissingFileError(ConfigError):
 def is_url(text: str) -> bool:
     """True if ``text`` begins with a scheme and ``://``, as no path does."""
     return _URL.match(text) is not None
+
+
+def is_pipe(path: str) -> bool:
+    """True if a named pipe is there."""
+    try:
+        return stat.S_ISFIFO(os.stat(path).st_mode)
+    except (OSError, ValueError):
+        return False
 
 
 def resolve(text: str, base: Path) -> str:

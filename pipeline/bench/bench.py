@@ -73,7 +73,7 @@ class Bench:
     async def run(self) -> Report:
         """Measure. Raises what opening and running a pipeline raises."""
         choice = await self._tune()
-        neighbours = CpuLoad()
+        others = CpuLoad()
         rounds = [await self._round() for _ in range(self._rounds)]
         decoded = rounds[0].decoded
         offline = middle([each.offline for each in rounds])
@@ -97,7 +97,7 @@ class Bench:
             rate,
             live,
             overload,
-            neighbours.cores(),
+            others.cores(),
             tuple(self._notes()),
             choice,
         )

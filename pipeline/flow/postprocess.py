@@ -58,11 +58,8 @@ class PostprocessStage(Stage):
         self._errors = 0  # in a row
 
     async def fit(self, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
-        """Open the postprocess for a model's tensors, on the stage's thread once that runs."""
-        if self._worker is None:
-            self._postprocess.open(inputs, outputs)
-        else:
-            await self._do(self._postprocess.open, inputs, outputs)
+        """Open the postprocess for a model's tensors, on the stage's thread."""
+        await self._do(self._postprocess.open, inputs, outputs)
 
     async def run(self) -> None:
         """Make results until no run is left."""

@@ -21,8 +21,9 @@ from pipeline import screen
 from pipeline.contracts import StreamInfo
 from pipeline.errors import ReaderLeftError, SinkError
 from pipeline.memory.results import Detections, RawOutput, Result
+from pipeline.paths import is_pipe
 from pipeline.sinks.settings import STANDARD_OUTPUT, JsonlSettings
-from pipeline.sinks.target import Removal, is_pipe, make_parent, reason_of
+from pipeline.sinks.target import Removal, make_parent, reason_of
 
 __all__ = ["JsonlSink", "record"]
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import stat
 import time
 
 from pipeline.errors import SinkError
 
-__all__ = ["Removal", "is_pipe", "make_parent", "reason_of"]
+__all__ = ["Removal", "make_parent", "reason_of"]
 
 _LOOK_SECONDS = 1.0
 
@@ -17,13 +15,6 @@ _LOOK_SECONDS = 1.0
 def reason_of(error: OSError) -> str:
     """Why, in the system's words without number and path."""
     return error.strerror or type(error).__name__
-
-
-def is_pipe(path: str) -> bool:
-    """True if a named pipe is there."""
-    with contextlib.suppress(OSError):
-        return stat.S_ISFIFO(os.stat(path).st_mode)
-    return False
 
 
 def make_parent(kind: str, path: str) -> None:

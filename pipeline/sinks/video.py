@@ -14,9 +14,10 @@ from pipeline.contracts import StreamInfo
 from pipeline.errors import SinkError
 from pipeline.memory.frame import Image
 from pipeline.memory.results import Detection, Detections, Result
+from pipeline.paths import is_pipe
 from pipeline.sinks.encoder import LEAST_FPS, MOST_FPS, Encoder, default_codec
 from pipeline.sinks.settings import VideoSettings
-from pipeline.sinks.target import Removal, is_pipe, make_parent, reason_of
+from pipeline.sinks.target import Removal, make_parent, reason_of
 
 __all__ = ["VideoSink", "annotate"]
 

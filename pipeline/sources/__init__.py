@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import stat
 from collections.abc import AsyncIterable
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from pipeline.contracts import Reader, type_of
 from pipeline.errors import ConfigError, SourceError, optional
-from pipeline.paths import is_url
+from pipeline.paths import is_pipe, is_url
 from pipeline.redact import redact
 from pipeline.sources.settings import IMAGE_ENDINGS, STANDARD_INPUT, SourceSettings
 
@@ -38,7 +37,7 @@ def kind_of(settings: SourceSettings) -> Kind:
         return "gstreamer"
     if is_url(uri):
         return "stream"
-    if uri in STANDARD_INPUT or _is_fifo(uri):
+    if uri in STANDARD_INPUT or is_pipe(uri):
         return "pipe"
     return "images" if os.path.isdir(uri) or uri.lower().endswith(IMAGE_ENDINGS) else "file"
 
@@ -101,13 +100,6 @@ def _file(settings: SourceSettings, clock: Clock) -> Reader:
     from pipeline.sources.file import FileReader
 
     return FileReader(settings, clock)
-
-
-def _is_fifo(path: str) -> bool:
-    try:
-        return stat.S_ISFIFO(os.stat(path).st_mode)
-    except (OSError, ValueError):
-        return False
 
 
 def _pipe(settings: SourceSettings, clock: Clock) -> Reader:
