@@ -31,8 +31,9 @@ class Pipeline(Runner):
     the loop (``result.copy()`` keeps it), or ``await pipeline.wait()`` feeds only the sinks.
 
     ``config`` is a mapping in the YAML's shape, relative paths from the working directory,
-    or a ``Config``. ``frames``, an async iterable of uint8 arrays (H, W, 3) BGR, replaces the
-    source; ``live`` says whether they come at their own pace. ``postprocess``, an object with
+    or a ``Config``. ``frames``, a ``Reader`` or an async iterable of uint8 arrays (H, W, 3) BGR,
+    replaces the source, ``sources`` those of the same name; ``live`` says whether the items of
+    iterables come at their own pace. ``postprocess``, an object with
     ``process(outputs, mapping)`` that returns Detections, replaces that of ``config``; ``sinks``,
     objects with ``write(result)``, follow its sinks. Both run on threads of their own; the other
     members of ``Postprocess`` and ``Sink`` are optional. Errors are PipelineError's kinds.
@@ -42,10 +43,11 @@ class Pipeline(Runner):
         self,
         config: Config | Mapping[str, Any],
         *,
-        frames: AsyncIterable[Any] | None = None,
+        frames: AsyncIterable[Any] | Reader | None = None,
         live: bool = False,
         max_frames: int | None = None,
         clock: Clock | None = None,
+        sources: Mapping[str, Any] | None = None,
         postprocess: Any = None,
         sinks: Sequence[Any] = (),
     ) -> None:
@@ -54,17 +56,20 @@ class Pipeline(Runner):
                 f"needed a mapping or a Config, got {type(config).__name__}; a file is opened by "
                 "Pipeline.from_yaml(path)"
             )
-        if not isinstance(frames, AsyncIterable | Reader | None):
-            given = type_of(frames)
-            raise ConfigError(f"frames: needed an async iterable of arrays, got {given}")
+        for name, part in {"frames": frames, **(sources or {})}.items():
+            if not isinstance(part, AsyncIterable | Reader | None):
+                place = name if name == "frames" else f"sources.{name}"
+                needed = "an async iterable of arrays or a Reader"
+                raise ConfigError(f"{place}: needed {needed}, got {type_of(part)}")
         if not isinstance(config, Config):
-            config = parse(config, Path.cwd(), fed=frames is not None)
+            config = parse(config, Path.cwd(), given=_given(frames, sources))
         super().__init__(
             config,
             frames=frames,
             live=live,
             max_frames=max_frames,
             clock=clock,
+            sources=sources,
             postprocess=postprocess,
             sinks=sinks,
         )
@@ -76,21 +81,23 @@ class Pipeline(Runner):
         path: str | os.PathLike[str],
         overrides: Sequence[str] = (),
         *,
-        frames: AsyncIterable[Any] | None = None,
+        frames: AsyncIterable[Any] | Reader | None = None,
         live: bool = False,
         max_frames: int | None = None,
         clock: Clock | None = None,
+        sources: Mapping[str, Any] | None = None,
         postprocess: Any = None,
         sinks: Sequence[Any] = (),
     ) -> Pipeline:
         """From a YAML file; ``overrides`` are ``path.to.key=value``, the others as above."""
-        config = load(path, list(overrides), fed=frames is not None)
+        config = load(path, list(overrides), given=_given(frames, sources))
         pipeline = cls(
             config,
             frames=frames,
             live=live,
             max_frames=max_frames,
             clock=clock,
+            sources=sources,
             postprocess=postprocess,
             sinks=sinks,
         )
@@ -148,6 +155,11 @@ class Pipeline(Runner):
             if requests is not None:
                 requests.detach()
             await asyncio.gather(*draining)
+
+
+def _given(frames: object, sources: Mapping[str, Any] | None) -> Sequence[str] | None:
+    """Names of the sources that the program gives; None if it gives the only one there is."""
+    return None if frames is not None else tuple(sources or ())
 
 
 def _loop_is_running() -> bool:

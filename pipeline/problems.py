@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn, get_args
+from typing import Any, NamedTuple, NoReturn, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -22,7 +22,10 @@ __all__ = [
     "nearest",
     "path_of",
     "raise_all",
+    "validated",
 ]
+
+_Model = TypeVar("_Model", bound=BaseModel)
 
 KeyPath = tuple[str | int, ...]
 """Keys and list indices from the top of the file to a value."""
@@ -133,6 +136,24 @@ def from_validation(
     return [item for item in problems if not (item.text == _MISSING and item.path in meant)]
 
 
+def validated(
+    model: type[_Model],
+    data: dict[str, Any],
+    above: tuple[str, ...] = (),
+    unknown: str = "unknown key",
+) -> _Model:
+    """``data`` as ``model``. ConfigError naming each wrong value, behind ``above``.
+
+    ``unknown`` is what it says of a key that there is not.
+    """
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        wrong = from_validation(error, model, data, {}, above, unknown)
+    # Outside, so that it does not come with what pydantic said.
+    return raise_all("", wrong)
+
+
 def path_of(details: ErrorDetails, data: Any) -> KeyPath:
     """The path in the user's data: without the names that pydantic gives to union members."""
     found: list[str | int] = []
@@ -144,7 +165,7 @@ def path_of(details: ErrorDetails, data: Any) -> KeyPath:
             continue
         found.append(part)
     if details["type"] in ("union_tag_invalid", "union_tag_not_found"):
-        found.append(details["ctx"]["discriminator"].strip("'"))
+        found.append("kind")  # of all unions
     return tuple(found)
 
 

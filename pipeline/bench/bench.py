@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable
 from typing import NamedTuple
@@ -25,8 +26,10 @@ from pipeline.engines.autotune_choice import Choice
 from pipeline.errors import Abandoned
 from pipeline.machine.assembly import located
 from pipeline.machine.autotune import tune
+from pipeline.machine.own_parts import import_named
 from pipeline.sources import SourceSettings, make_reader
 from pipeline.text import shown
+from pipeline.worker import call_in_thread
 
 __all__ = ["Bench"]
 
@@ -58,12 +61,18 @@ class Bench:
         rounds: int = 1,
     ) -> None:
         self._conditions = Conditions(seconds, tell)
-        self.name, self._source = next(iter(config.sources.items()))
-        self._cameras = len(config.sources)
+        self.name = next(iter(config.sources))
         self.config = config
         self._rate = rate
         self._rounds = rounds
-        self._own_pace = has_own_pace(self._source)
+
+    @property
+    def _source(self) -> SourceSettings:
+        return self.config.sources[self.name]
+
+    @property
+    def _own_pace(self) -> bool:
+        return has_own_pace(self._source)
 
     @property
     def abandoned(self) -> list[Abandoned]:
@@ -72,6 +81,8 @@ class Bench:
 
     async def run(self) -> Report:
         """Measure. Raises what opening and running a pipeline raises."""
+        import_parts = functools.partial(import_named, self.config)
+        self.config = await call_in_thread("import", import_parts)
         choice = await self._tune()
         others = CpuLoad()
         rounds = [await self._round() for _ in range(self._rounds)]
@@ -130,7 +141,8 @@ class Bench:
         limit = None
         if self._own_pace:
             limit = source.open_timeout_s + 4 * source.read_timeout_s + 2 * self._conditions.seconds
-        where = "source.uri" if self.config.source else f"cameras.{self.name}.uri"
+        key = "uri" if source.kind is None else "kind"
+        where = f"source.{key}" if self.config.source else f"cameras.{self.name}.{key}"
         with located(where):
             reader = self._reader()
             return await decode_alone(
@@ -165,8 +177,8 @@ class Bench:
 
     def _notes(self) -> list[str]:
         notes = []
-        if self._cameras > 1:
-            notes.append(f"of {self._cameras} cameras only {self.name!r} was measured")
+        if len(self.config.sources) > 1:
+            notes.append(f"of {len(self.config.sources)} cameras only {self.name!r} was measured")
         if self._own_pace:
             notes.append(
                 "the source has its own pace: decode is the time from a frame's capture to its "

@@ -22,6 +22,7 @@ from pipeline.errors import Abandoned, AllocationError, PipelineError, RunError
 from pipeline.flow.stats import Recorder
 from pipeline.machine import wiring
 from pipeline.machine.assembly import Assembly
+from pipeline.machine.own_parts import with_objects
 from pipeline.memory.frame import FrameFormat, Image
 from pipeline.memory.ring import Ring, Slot
 
@@ -56,10 +57,12 @@ def _of_depth(depth: int, config: Config) -> Config:
 async def _measured(
     config: Config, found: FrameFormat, frames: Sequence[Image], conditions: Conditions
 ) -> EngineFigures:
-    (name, source), *_ = config.sources.items()
-    wired = wiring.build(config, live=False)
+    name = next(iter(config.sources))
+    replay = Replay(frames, conditions.clock, found=found)
+    config = with_objects(config, {name: replay})
+    wired = wiring.build(config)
     parts = Assembly(config, wired, conditions.clock, Recorder())
-    parts.add_camera(wired.cameras[0], source, Replay(frames, conditions.clock, found=found))
+    parts.add_camera(wired.cameras[0], config.sources[name])
     try:
         await parts.open()
         alone = _Parts(parts, name, frames, conditions)

@@ -20,7 +20,8 @@ __all__ = ["Paced", "Replay", "as_file", "has_own_pace", "own_fps"]
 
 def has_own_pace(source: SourceSettings) -> bool:
     """True if somebody else sets the pace of the frames."""
-    return kind_of(source) in ("camera", "gstreamer", "pipe", "stream")
+    kind = kind_of(source)
+    return source.comes_live if kind == "own" else kind in ("camera", "gstreamer", "pipe", "stream")
 
 
 def own_fps(source: SourceSettings) -> float | None:

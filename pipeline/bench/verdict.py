@@ -7,6 +7,7 @@ from typing import NamedTuple
 from pipeline.bench.figures import InferFigures, Report, StageFigures
 from pipeline.config.settings import Config
 from pipeline.machine.wiring import ring_depth
+from pipeline.postprocess import OwnPostprocessSettings
 from pipeline.text import shown
 
 __all__ = ["Verdict", "verdict"]
@@ -178,9 +179,10 @@ def _of_stage(name: str, config: Config) -> list[str]:
         faster = {"area": "linear", "linear": "nearest"}.get(config.preprocess.interpolation)
         setting = [] if faster is None else [f"preprocess.interpolation: {faster}"]
         return [*setting, "a source of fewer pixels"]
-    if config.postprocess.kind == "raw":
+    settings = config.postprocess
+    if isinstance(settings, OwnPostprocessSettings) or settings.kind == "raw":
         return []
     return [
-        f"a postprocess.threshold above {config.postprocess.threshold:g}",
-        f"a postprocess.max_detections below {config.postprocess.max_detections}",
+        f"a postprocess.threshold above {settings.threshold:g}",
+        f"a postprocess.max_detections below {settings.max_detections}",
     ]

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pipeline import screen
 from pipeline.errors import SinkError
 from pipeline.redact import printable
+from pipeline.sinks import screen
 
 if TYPE_CHECKING:
     from pipeline.flow.stats import CameraStats, Percentiles, Stats

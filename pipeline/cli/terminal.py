@@ -13,9 +13,9 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
-from pipeline import screen
 from pipeline.redact import printable
 from pipeline.service.logs import JsonFormatter, KeyValueFormatter, RateLimit
+from pipeline.sinks import screen
 
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs

@@ -42,7 +42,7 @@ def load(
     overrides: Iterable[str] = (),
     extra_sinks: Sequence[Mapping[str, Any]] = (),
     *,
-    fed: bool = False,
+    given: Sequence[str] | None = (),
 ) -> Config:
     """The configuration in a YAML file, checked whole, its paths made absolute.
 
@@ -50,15 +50,16 @@ def load(
     after those of the file. Relative paths start at the folder of the file. ConfigError has
     one line for each problem, beginning with the file and the YAML path; a source that is not
     there is a SourceError when nothing else is wrong. No source, model or device is opened.
-    ``fed``: the program gives the frames, so that no source need be named.
+    ``given``: cameras whose frames the program gives, so that no source need be named; None:
+    those of the only one.
     """
     document = Document(os.fspath(path))
     document.path = os.path.abspath(path)
     document.read(Path(path))
     for override in overrides:
         document.override(override)
-    if fed and isinstance(document.data, dict):
-        _stand_in(document.data)
+    if isinstance(document.data, dict):
+        _stand_in(document.data, given)
     if document.data is None and not document.problems:
         raise ConfigError(f"{document.name}: empty; at least source and model are needed")
     return _config(document, Path(os.path.abspath(path)).parent, extra_sinks)
@@ -69,7 +70,7 @@ def parse(
     base: str | os.PathLike[str] = ".",
     name: str = "",
     *,
-    fed: bool = False,
+    given: Sequence[str] | None = (),
 ) -> Config:
     """The configuration in a mapping of the YAML's shape; see ``load``.
 
@@ -81,8 +82,7 @@ def parse(
         document.data = mapping.model_dump(mode="json", exclude_unset=True)
     else:
         document.take(mapping)
-    if fed:
-        _stand_in(document.data)
+    _stand_in(document.data, given)
     return _config(document, Path(os.path.abspath(base)), ())
 
 
@@ -98,14 +98,21 @@ def parse_source(
     return _without(found, cameras, document).cameras[name]
 
 
-def _stand_in(data: dict[str, Any]) -> None:
-    """Put a source that is always there in place of those named: the program gives the frames."""
+def _stand_in(data: dict[str, Any], given: Sequence[str] | None) -> None:
+    """Put a source that is always there in place of those that the program gives."""
+    if given == ():
+        return
     if data.get("cameras") is None and data.get("source") is None:
-        data["source"] = {}
-    cameras = data.get("cameras")
-    for source in (data.get("source"), *(cameras.values() if isinstance(cameras, dict) else ())):
-        if isinstance(source, dict):
+        data |= {"source": {}} if given is None else {"cameras": {name: {} for name in given}}
+    sources = data.get("cameras")
+    sources = dict(sources) if isinstance(sources, dict) else {}
+    if isinstance(source := data.get("source"), dict):
+        sources[source.get("name", "camera")] = source
+    for name, source in sources.items():
+        if isinstance(source, dict) and (given is None or name in given):
             source["uri"] = "synthetic:"
+            source.pop("kind", None)
+            source.pop("options", None)
 
 
 def _config(document: Document, base: Path, extra_sinks: Sequence[Mapping[str, Any]]) -> Config:

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from pipeline.engines.settings import ModelSettings
-from pipeline.postprocess.settings import PostprocessSettings
+from pipeline.postprocess.settings import AnyPostprocessSettings, PostprocessSettings
 from pipeline.preprocess.preprocessor import PreprocessSettings
 from pipeline.sinks.settings import SinkSettings, refuse_shared_output
 from pipeline.sources.settings import SourceSettings
@@ -89,7 +89,7 @@ class Config(Cameras):
     preprocess: PreprocessSettings = Field(
         default=PreprocessSettings(), description="How a frame becomes the model's input."
     )
-    postprocess: PostprocessSettings = Field(
+    postprocess: AnyPostprocessSettings = Field(
         default=PostprocessSettings(), description="How outputs become detections."
     )
     sinks: tuple[SinkSettings, ...] = Field(

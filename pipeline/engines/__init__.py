@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from pipeline import problems
 from pipeline.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -21,11 +22,8 @@ __all__ = [
     "engine_module",
     "options_model",
     "unknown_option",
-    "validated",
     "validated_options",
 ]
-
-_Model = TypeVar("_Model", bound="BaseModel")
 
 # A new engine is one native file, one module here and one line in this table.
 ENGINES = {
@@ -71,31 +69,9 @@ def options_model(engine: str) -> type[BaseModel]:
 
 def validated_options(engine: str, options: dict[str, Any]) -> Any:
     """Options as the engine's own settings. ConfigError naming the option."""
-    return validated(options_model(engine), options, ("options",), unknown_option(engine))
+    return problems.validated(options_model(engine), options, ("options",), unknown_option(engine))
 
 
 def unknown_option(engine: str) -> str:
     """Message for an option that the engine does not have."""
     return f"engine {engine} has no such option"
-
-
-def validated(
-    model: type[_Model],
-    data: dict[str, Any],
-    above: tuple[str, ...] = (),
-    unknown: str = "unknown key",
-) -> _Model:
-    """``data`` as ``model``. ConfigError naming each wrong value, behind ``above``.
-
-    ``unknown`` is what it says of a key that there is not.
-    """
-    from pydantic import ValidationError
-
-    from pipeline.problems import from_validation, raise_all
-
-    try:
-        return model.model_validate(data)
-    except ValidationError as error:
-        wrong = from_validation(error, model, data, {}, above, unknown)
-    # Outside, so that it does not come with what pydantic said.
-    return raise_all("", wrong)

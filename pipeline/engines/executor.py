@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy.typing as npt
 
-from pipeline.engines import engine_module, validated
+from pipeline import problems
+from pipeline.engines import engine_module
 from pipeline.engines.awaitable_context import AwaitableContext
 from pipeline.engines.image import ImageInput
 from pipeline.errors import ClosedError, ConfigError, DeviceError, SlotStateError
@@ -326,7 +327,7 @@ def _settings(engine: str, given: Mapping[str, Any]) -> ModelSettings:
 
     engine_module(engine)
     chosen = {name: value for name, value in given.items() if value is not None}
-    return validated(ModelSettings, {"engine": engine, **chosen})
+    return problems.validated(ModelSettings, {"engine": engine, **chosen})
 
 
 Executor.__module__ = "pipeline"  # so that pickles survive moves

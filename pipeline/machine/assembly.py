@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import AsyncIterable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import zip_longest
 from typing import Any
 
 from pipeline.clock import Clock
 from pipeline.config.settings import Config
-from pipeline.contracts import Postprocess, Preprocess, Reader, Sink, StreamInfo
+from pipeline.contracts import Postprocess, Preprocess, StreamInfo
 from pipeline.engines import engine_module
 from pipeline.engines.executor import Executor
 from pipeline.engines.image import ImageInput
@@ -42,7 +42,6 @@ from pipeline.flow.stage import Stage
 from pipeline.flow.stats import CameraRecorder, Kind, Recorder
 from pipeline.flow.submit import SubmitStage
 from pipeline.machine import wiring
-from pipeline.machine.own_parts import OwnSink, OwnSinkSettings
 from pipeline.memory.frame import Frame, FrameFormat
 from pipeline.memory.results import Result
 from pipeline.memory.ring import Ring
@@ -72,7 +71,6 @@ class Assembly:
         recorder: Recorder,
         max_frames: int | None = None,
         ready: Executor | None = None,
-        postprocess: Postprocess | None = None,
     ) -> None:
         self.config = config
         self._ready = ready  # the engine's first executor, where it is open already
@@ -93,7 +91,7 @@ class Assembly:
         self._in_flight: Channel[InFlight] = Channel(
             wired.depth, "block", lambda item, cause: item.drop(cause)
         )
-        self._postprocess = postprocess or make_postprocess(config.postprocess)
+        self._postprocess = make_postprocess(config.postprocess)
         model = config.model
         settings = EngineSettings(
             model.run_timeout_s, model.max_failures, Backoff(attempts=model.reopen_attempts)
@@ -114,22 +112,14 @@ class Assembly:
         )
         self._make_sinks()
 
-    def add_camera(
-        self,
-        camera: wiring.CameraWiring,
-        source: SourceSettings,
-        arrays: AsyncIterable[Any] | Reader | None = None,
-    ) -> CaptureStage:
-        """Make the parts of one camera; its frames are taken once its capture runs.
-
-        ``arrays`` are its frames, or read them, in place of what the settings name.
-        """
+    def add_camera(self, camera: wiring.CameraWiring, source: SourceSettings) -> CaptureStage:
+        """Make the parts of one camera; its frames are taken once its capture runs."""
         name, recorder = camera.name, self.recorder.camera(camera.name)
         if self.wiring.needs_images:
             source = source.model_copy(update={"pixels": "bgr"})
         drop = functools.partial(_drop_frame, recorder)
         channel: Channel[Frame] = Channel(camera.queue, camera.overflow, drop)
-        limits = (self.max_frames, source.frames if arrays is None else None)
+        limits = (self.max_frames, source.frames)
         reconnect = source.reconnect
         settings = CaptureSettings(
             name,
@@ -146,13 +136,7 @@ class Assembly:
             Backoff(reconnect.initial_s, reconnect.max_s, reconnect.jitter, reconnect.attempts),
         )
         loop = asyncio.get_running_loop()
-        make: Callable[..., Any] = functools.partial(
-            make_reader,
-            source if arrays is None else arrays,
-            self.clock,
-            loop,
-            live=camera.paced,
-        )
+        make = functools.partial(make_reader, source, self.clock, loop)
         found_end = functools.partial(self._lose_nothing, channel, source)
         say = self._saying("camera", name)
         capture = CaptureStage(make, channel, settings, self.clock, recorder, say, found_end)
@@ -215,7 +199,9 @@ class Assembly:
         self.notes = executor.notes()
 
     def _uri_of(self, name: str) -> str:
-        return "source.uri" if self.config.source else f"cameras.{name}.uri"
+        source = self.config.sources[name]
+        key = "uri" if source.kind is None else "kind"
+        return f"source.{key}" if self.config.source else f"cameras.{name}.{key}"
 
     def _fit(self, feed: CameraFeed, found: FrameFormat, executor: Executor) -> None:
         try:
@@ -285,18 +271,13 @@ class Assembly:
 
     def _make_sinks(self) -> None:
         for settings, sink in zip(self.config.sinks, self.wiring.sinks, strict=True):
-            part: Sink
-            if isinstance(settings, OwnSinkSettings):
-                part = OwnSink(settings.sink)
-            else:
-                part = make_sink(settings)
             channel: Channel[Result] = Channel(
                 sink.queue, sink.overflow, functools.partial(self.drop_result, sink.name)
             )
             self.sinks.append(
                 SinkStage(
                     f"sink-{sink.name}",
-                    part,
+                    make_sink(settings),
                     channel,
                     functools.partial(self.recorder.lost, sink.name),
                     on_error=settings.on_error,

@@ -1,100 +1,117 @@
-"""Parts that a program gives as objects: sinks and a postprocess of its own."""
+"""Parts of one's own: objects that a program gives, and classes that a configuration names."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import AsyncIterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
-import numpy.typing as npt
-from pydantic import ConfigDict
+from pipeline import problems
+from pipeline.config.settings import Config
+from pipeline.errors import ClosedError, ConfigError
+from pipeline.parts import OwnPart
+from pipeline.postprocess import OwnPostprocessSettings
+from pipeline.problems import KeyPath
+from pipeline.sinks import OwnSinkSettings
+from pipeline.sources import SourceSettings
 
-from pipeline.contracts import FrameMapping, StreamInfo
-from pipeline.errors import ClosedError, ConfigError, ModelError
-from pipeline.memory.results import Detections, Result
-from pipeline.sinks.settings import SinkBase
+__all__ = ["InUse", "import_named", "names_own", "with_objects"]
 
-if TYPE_CHECKING:
-    from pipeline._native import TensorSpec
-
-__all__ = ["InUse", "OwnPostprocess", "OwnSink", "OwnSinkSettings", "own_sinks"]
-
-
-class OwnSinkSettings(SinkBase):
-    """A sink given as an object, with the queue and the error handling of any sink."""
-
-    model_config = ConfigDict(arbitrary_types_allowed=True)
-
-    kind: Literal["own"] = "own"
-    sink: Any
-
-    @property
-    def needs_image(self) -> bool:
-        """True if the object says so."""
-        return bool(getattr(self.sink, "needs_image", False))
+Own = TypeVar("Own", bound=OwnPart)
 
 
-class OwnSink:
-    """Adds the members that a sink may leave out: all but ``write``; implements ``Sink``."""
+def with_objects(
+    config: Config,
+    sources: Mapping[str, Any],
+    postprocess: Any = None,
+    sinks: Sequence[Any] = (),
+    *,
+    live: bool = False,
+) -> Config:
+    """``config`` with objects in place of sources and of the postprocess, and behind its sinks.
 
-    def __init__(self, sink: Any) -> None:
-        self._sink = sink
-        self.needs_image = bool(getattr(sink, "needs_image", False))
-
-    def open(self, stream: StreamInfo) -> None:
-        """Open it."""
-        _call(self._sink, "open", stream)
-
-    def begin(self) -> None:
-        """Begin."""
-        _call(self._sink, "begin")
-
-    def write(self, result: Result) -> None:
-        """Give it one result."""
-        self._sink.write(result)
-
-    def interrupt(self) -> None:
-        """Interrupt it; without such a method a ``write`` that hangs is abandoned."""
-        _call(self._sink, "interrupt")
-
-    def close(self) -> None:
-        """Close it."""
-        _call(self._sink, "close")
-
-
-class OwnPostprocess:
-    """Adds the members that a postprocess may leave out: all but ``process``.
-
-    It never keeps the outputs: what it wants to keep, it copies.
+    ``live``: an async iterable of frames comes at its own pace. ConfigError naming the object
+    that does not fit.
     """
-
-    keeps_outputs = False
-    quick = False
-
-    def __init__(self, postprocess: Any) -> None:
-        _check_methods("postprocess", postprocess, "process", ("open",))
-        self._postprocess = postprocess
-
-    def open(self, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
-        """Show it the model's tensors."""
-        _call(self._postprocess, "open", inputs, outputs)
-
-    def process(self, outputs: Sequence[npt.NDArray[Any]], mapping: FrameMapping) -> Detections:
-        """Decode one run. ModelError when it returns something else than Detections."""
-        found = self._postprocess.process(outputs, mapping)
-        if not isinstance(found, Detections):
-            raise ModelError(
-                f"{type(self._postprocess).__name__}.process: needed Detections, "
-                f"got {type(found).__name__}"
-            )
-        return found
+    for name, part in sources.items():
+        config = _with_source(config, name, _source(config, name, part, live))
+    changes: dict[str, Any] = {}
+    if postprocess is not None:
+        kind = OwnPostprocessSettings(kind=type(postprocess).__name__)
+        changes["postprocess"] = _with_object(("postprocess",), kind, postprocess)
+    given = [
+        _with_object(("sinks", number), OwnSinkSettings(kind=type(sink).__name__), sink)
+        for number, sink in enumerate(sinks, len(config.sinks))
+    ]
+    return config.model_copy(update={**changes, "sinks": (*config.sinks, *given)})
 
 
-def own_sinks(sinks: Sequence[Any], before: int) -> tuple[OwnSinkSettings, ...]:
-    """Settings for the objects, counted on from ``before``. ConfigError naming the wrong one."""
-    for number, sink in enumerate(sinks, before):
-        _check_methods(f"sinks.{number}", sink, "write", ("open", "begin", "interrupt", "close"))
-    return tuple(OwnSinkSettings(sink=sink) for sink in sinks)
+def names_own(config: Config) -> bool:
+    """True if the configuration names a class that was not imported yet."""
+    return any(True for _ in _unready(config))
+
+
+def import_named(config: Config) -> Config:
+    """Import the classes that the configuration names, and check their options. Blocks.
+
+    ConfigError with the place of each that cannot be imported or does not fit.
+    """
+    wrong: list[str] = []
+    changes: dict[str, Any] = {"sinks": list(config.sinks)}
+    for path, own in _unready(config):
+        try:
+            ready = own.imported()
+        except ConfigError as error:
+            wrong += [f"{problems.dotted(path)}.{line}" for line in str(error).splitlines()]
+            continue
+        if isinstance(ready, OwnSinkSettings):
+            changes["sinks"][path[1]] = ready
+        elif isinstance(ready, SourceSettings):
+            config = _with_source(config, str(path[-1]), ready)
+        else:
+            changes["postprocess"] = ready
+    if wrong:
+        raise ConfigError("\n".join(wrong))
+    return config.model_copy(update={**changes, "sinks": tuple(changes["sinks"])})
+
+
+def _unready(
+    config: Config,
+) -> Iterator[tuple[KeyPath, SourceSettings | OwnPostprocessSettings | OwnSinkSettings]]:
+    if config.source is not None and config.source.kind and not config.source.ready:
+        yield ("source",), config.source
+    for name, camera in config.cameras.items():
+        if camera.kind and not camera.ready:
+            yield ("cameras", name), camera
+    if isinstance(config.postprocess, OwnPostprocessSettings) and not config.postprocess.ready:
+        yield ("postprocess",), config.postprocess
+    for number, sink in enumerate(config.sinks):
+        if isinstance(sink, OwnSinkSettings) and not sink.ready:
+            yield ("sinks", number), sink
+
+
+def _source(config: Config, name: str, part: Any, live: bool) -> SourceSettings:
+    settings = config.sources.get(name)
+    if settings is None:
+        guess = problems.nearest(name, config.sources)
+        hint = f"; did you mean {guess!r}?" if guess else ""
+        raise ConfigError(f"sources.{name}: there is no camera of that name{hint}")
+    changes: dict[str, Any] = {"kind": None}
+    if isinstance(part, AsyncIterable):
+        changes["live"] = live
+    return _with_object(("sources", name), settings.model_copy(update=changes), part)
+
+
+def _with_source(config: Config, name: str, source: SourceSettings) -> Config:
+    if config.source is not None:
+        return config.model_copy(update={"source": source})
+    return config.model_copy(update={"cameras": {**config.cameras, name: source}})
+
+
+def _with_object(path: KeyPath, settings: Own, part: Any) -> Own:
+    try:
+        return settings.with_object(part)
+    except ConfigError as error:
+        raise ConfigError(problems.line("", path, str(error))) from None
 
 
 class InUse:
@@ -102,8 +119,8 @@ class InUse:
 
     _all: dict[int, object] = {}  # noqa: RUF012 - shared by all pipelines
 
-    def __init__(self, *given: object) -> None:
-        self._given = [each for each in given if each is not None]
+    def __init__(self, given: Sequence[object]) -> None:
+        self._given = given
         self._taken: dict[int, object] = {}
 
     def take(self) -> None:
@@ -122,20 +139,3 @@ class InUse:
         for key in self._taken:
             self._all.pop(key, None)
         self._taken = {}
-
-
-def _check_methods(where: str, part: Any, needed: str, optional: Sequence[str]) -> None:
-    name = type(part).__name__
-    if not callable(getattr(part, needed, None)):
-        raise ConfigError(f"{where}: {name} has no method {needed}")
-    for method in (needed, *optional):
-        if inspect.iscoroutinefunction(getattr(part, method, None)):
-            raise ConfigError(
-                f"{where}: {name}.{method} is async, but it is called on a thread of its own: "
-                "make it a plain method, and reach an event loop by call_soon_threadsafe"
-            )
-
-
-def _call(part: Any, method: str, *args: Any) -> None:
-    if (function := getattr(part, method, None)) is not None:
-        function(*args)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import warnings
-from collections.abc import AsyncIterable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterable, Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
@@ -27,9 +28,10 @@ from pipeline.machine.autotune import tune
 from pipeline.machine.cameras import Cameras
 from pipeline.machine.closing import close_in_time, wait_through
 from pipeline.machine.first_error import Failure
-from pipeline.machine.own_parts import InUse, OwnPostprocess, own_sinks
+from pipeline.machine.own_parts import InUse, import_named, names_own, with_objects
 from pipeline.memory.ring import Ring
 from pipeline.sources import SourceSettings
+from pipeline.worker import call_in_thread
 
 __all__ = ["Health", "Runner"]
 
@@ -51,8 +53,8 @@ class Runner:
 
     Frames begin to flow with ``async for`` or ``wait``. One task owns all others; it opens the
     parts, runs the stages as one group and closes everything in order, whatever happens.
-    ``abandoned``: the parts that hung and were given up. ``frames``, an
-    async iterable of arrays or a ``Reader``, replaces the one source.
+    ``abandoned``: the parts that hung and were given up. Objects take the places of parts: see
+    ``Pipeline``.
     """
 
     def __init__(
@@ -63,27 +65,28 @@ class Runner:
         live: bool = False,
         max_frames: int | None = None,
         clock: Clock | None = None,
+        sources: Mapping[str, Any] | None = None,
         postprocess: Any = None,
         sinks: Sequence[Any] = (),
     ) -> None:
-        if sinks:
-            own = own_sinks(sinks, len(config.sinks))
-            config = config.model_copy(update={"sinks": (*config.sinks, *own)})
-        if frames is not None and len(config.sources) > 1:
-            names = ", ".join(config.sources)
-            raise ConfigError(f"frames: they are those of one camera, but there are {names}")
+        given = dict(sources or {})
+        if frames is not None:
+            if given:
+                raise ConfigError("frames: give them in sources, as other sources are given")
+            if len(config.sources) > 1:
+                names = ", ".join(config.sources)
+                raise ConfigError(f"frames: they are those of one camera, but there are {names}")
+            given = dict.fromkeys(config.sources, frames)
         whole = isinstance(max_frames, int) and not isinstance(max_frames, bool)
         if max_frames is not None and (not whole or max_frames < 1):
             raise ConfigError(f"max_frames: needs a whole number above 0, got {max_frames!r}")
-        self.config = config
-        self._postprocess = None if postprocess is None else OwnPostprocess(postprocess)
-        self._in_use = InUse(frames, postprocess, *sinks)
+        self.config = with_objects(config, given, postprocess, sinks, live=live)
+        own = [each for each in (*given.values(), postprocess, *sinks) if each is not None]
+        self._in_use = InUse(own)
         self.abandoned: list[Abandoned] = []
-        self._frames = frames
         self._max_frames = max_frames
         self._clock: Clock = clock or MonotonicClock()
-        self._live = live if frames is not None else None
-        self._wiring = wiring.build(config, live=self._live)
+        self._wiring = wiring.build(self.config)
         self.recorder = Recorder(self._clock.now)
         self._parts: Assembly | None = None
         self._choice: Choice | None = None
@@ -120,7 +123,7 @@ class Runner:
         self._loop = asyncio.get_running_loop()
         self._opened: asyncio.Future[None] = self._loop.create_future()
         self._go = asyncio.Event()
-        if not self.config.model.measured:
+        if not (self.config.model.measured or names_own(self.config)):
             self._make_parts(self.config)
         self._in_use.take()
         self._task = self._loop.create_task(self._live_and_die(), name="pipeline")
@@ -170,18 +173,12 @@ class Runner:
 
     def _make_parts(self, config: Config, engine: Executor | None = None) -> Assembly:
         """All parts, not yet open but for the engine, where that is open already."""
-        self._wiring = wiring.build(config, live=self._live)
+        self._wiring = wiring.build(config)
         self._parts = parts = Assembly(
-            config,
-            self._wiring,
-            self._clock,
-            self.recorder,
-            self._max_frames,
-            engine,
-            self._postprocess,
+            config, self._wiring, self._clock, self.recorder, self._max_frames, engine
         )
         for camera in self._wiring.cameras:
-            parts.add_camera(camera, config.sources[camera.name], self._frames)
+            parts.add_camera(camera, config.sources[camera.name])
         self._cameras = Cameras(config, parts, self._failure.record, self.abandoned)
         return parts
 
@@ -191,7 +188,12 @@ class Runner:
             return self._choice
         return self._choice._replace(depth=ring.depth)
 
-    async def _tune(self) -> Assembly:
+    async def _prepared(self) -> Assembly:
+        """The parts, after what blocks: importing classes, measuring what suits the model."""
+        load = functools.partial(import_named, self.config)
+        self.config = await call_in_thread("import", load)
+        if not self.config.model.measured:
+            return self._make_parts(self.config)
         tuned = await tune(self.config, self.abandoned)
         self._choice = tuned.choice
         return self._make_parts(tuned.config, tuned.executor)
@@ -202,7 +204,7 @@ class Runner:
             # Where tasks are eager, this one has begun before `open` knows it.
             await asyncio.sleep(0)
             if not self._stopping:
-                await self._run_parts(self._parts or await self._tune())
+                await self._run_parts(self._parts or await self._prepared())
         except* asyncio.CancelledError:
             self._torn = not self._cancelled
         except* BaseException as errors:

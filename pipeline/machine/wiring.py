@@ -76,11 +76,9 @@ class Wiring:
         return "block" if _all_block(self.cameras) else "latest"
 
 
-def build(config: Config, *, live: bool | None = None) -> Wiring:
-    """The wiring of ``config``; ``live`` overrides what the kind of the one source tells."""
-    cameras = tuple(
-        camera_wiring(config, name, source, live=live) for name, source in config.sources.items()
-    )
+def build(config: Config) -> Wiring:
+    """The wiring of ``config``."""
+    cameras = tuple(camera_wiring(config, *each) for each in config.sources.items())
     sinks = tuple(
         SinkWiring(
             f"{settings.kind}-{index}",
@@ -118,14 +116,14 @@ def ring_depth(config: Config) -> int:
     return min(_MOST_SLOTS, each * count)
 
 
-def camera_wiring(
-    config: Config, name: str, source: SourceSettings, *, live: bool | None = None
-) -> CameraWiring:
+def camera_wiring(config: Config, name: str, source: SourceSettings) -> CameraWiring:
     """The wiring of one camera."""
     kind = kind_of(source)
-    streams = kind in ("camera", "gstreamer") or (kind == "stream" and source.live is not False)
-    supervised = streams and live is None
-    if live is None:
+    if kind == "own":
+        live, supervised = source.comes_live, source.comes_live and source.reopenable
+    else:
+        url = kind == "stream" and source.live is not False
+        supervised = url or kind in ("camera", "gstreamer")
         paced = kind == "synthetic" and synthetic_settings(source).fps is not None
         live = supervised or paced
     overflow = overflow_of(source, live)

@@ -1,32 +1,22 @@
-"""Decoders of model outputs; ``make_postprocess`` chooses by the kind."""
+"""Decoders of model outputs, by their kind in the table of parts."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from pipeline.postprocess.settings import PostprocessSettings
+from pipeline import parts
+from pipeline.postprocess.settings import OwnPostprocessSettings, PostprocessSettings
 
 if TYPE_CHECKING:
     from pipeline.contracts import Postprocess
 
-__all__ = ["PostprocessSettings", "make_postprocess"]
+__all__ = ["OwnPostprocessSettings", "PostprocessSettings", "make_postprocess"]
 
 
-def make_postprocess(settings: PostprocessSettings) -> Postprocess:
+def make_postprocess(settings: PostprocessSettings | OwnPostprocessSettings) -> Postprocess:
     """The postprocess of the kind that the settings name, not yet open."""
-    return _KINDS[settings.kind](settings)
+    if isinstance(settings, OwnPostprocessSettings):
+        from pipeline.postprocess.own import OwnPostprocess
 
-
-def _raw(settings: PostprocessSettings) -> Postprocess:
-    from pipeline.postprocess.raw import Raw
-
-    return Raw(settings)
-
-
-def _centerface(settings: PostprocessSettings) -> Postprocess:
-    from pipeline.postprocess.centerface import CenterFace
-
-    return CenterFace(settings)
-
-
-_KINDS = {"raw": _raw, "centerface": _centerface}
+        return OwnPostprocess(settings)
+    return cast("Postprocess", parts.load("postprocess", settings.kind)(settings))

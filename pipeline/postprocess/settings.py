@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
-__all__ = ["PostprocessSettings"]
+from pipeline.parts import OWN, Group, OwnPart, kind_of_settings, own_kind_schema
+
+__all__ = ["AnyPostprocessSettings", "OwnPostprocessSettings", "PostprocessSettings"]
 
 
 class PostprocessSettings(BaseModel):
-    """Decoding of the model's outputs to detections."""
+    """Decoding of the model's outputs by a built-in postprocess."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -38,3 +40,24 @@ class PostprocessSettings(BaseModel):
     labels: tuple[str, ...] = Field(
         default=(), description="Names of the classes, in order of their index in the model."
     )
+
+
+class OwnPostprocessSettings(OwnPart):
+    """A postprocess that is not built in."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    group: ClassVar[Group] = "postprocess"
+    needed: ClassVar = ("process",)
+    optional: ClassVar = ("open",)
+
+    kind: str = Field(
+        json_schema_extra=own_kind_schema("postprocess"),
+        description="The class as package.module:Name, or the name of an installed postprocess; "
+        "`python -m pipeline parts` lists those.",
+    )
+
+
+AnyPostprocessSettings = Annotated[
+    Annotated[PostprocessSettings, Tag("built in")] | Annotated[OwnPostprocessSettings, Tag(OWN)],
+    Discriminator(kind_of_settings("postprocess", others="built in")),
+]

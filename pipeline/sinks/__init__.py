@@ -1,14 +1,17 @@
-"""Sinks of results; ``make_sink`` chooses by the kind."""
+"""Sinks of results, by their kind in the table of parts."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+from pipeline import parts
 from pipeline.errors import SinkError, optional
 from pipeline.sinks.settings import (
     STANDARD_OUTPUT,
     ConsoleSettings,
     JsonlSettings,
+    OwnSinkSettings,
+    SinkBase,
     SinkSettings,
     VideoSettings,
 )
@@ -20,25 +23,22 @@ __all__ = [
     "STANDARD_OUTPUT",
     "ConsoleSettings",
     "JsonlSettings",
+    "OwnSinkSettings",
+    "SinkBase",
     "SinkSettings",
     "VideoSettings",
     "make_sink",
 ]
 
 
-def make_sink(settings: ConsoleSettings | JsonlSettings | VideoSettings) -> Sink:
-    """The sink that the settings are for, not yet open. Its file's path must be resolved."""
-    match settings:
-        case ConsoleSettings():
-            from pipeline.sinks.console import ConsoleSink
+def make_sink(
+    settings: ConsoleSettings | JsonlSettings | VideoSettings | OwnSinkSettings,
+) -> Sink:
+    """The sink of these settings, not yet open. Its file's path must be resolved."""
+    if isinstance(settings, OwnSinkSettings):
+        from pipeline.sinks.own import OwnSink
 
-            return ConsoleSink(settings)
-        case JsonlSettings():
-            from pipeline.sinks.jsonl import JsonlSink
-
-            return JsonlSink(settings)
-        case VideoSettings():
-            with optional("av", "streams", SinkError):
-                from pipeline.sinks.video import VideoSink
-
-            return VideoSink(settings)
+        return OwnSink(settings)
+    with optional("av", "streams", SinkError):
+        make = parts.load("sinks", settings.kind)
+    return cast("Sink", make(settings))

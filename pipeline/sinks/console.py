@@ -6,10 +6,10 @@ import sys
 from collections.abc import Iterator
 from typing import TextIO
 
-from pipeline import screen
 from pipeline.contracts import StreamInfo
 from pipeline.errors import ReaderLeftError, SinkError
 from pipeline.memory.results import Detection, RawOutput, Result
+from pipeline.sinks import screen
 from pipeline.sinks.settings import ConsoleSettings
 
 __all__ = ["ConsoleSink"]

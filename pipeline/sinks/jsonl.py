@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline import screen
 from pipeline.contracts import StreamInfo
 from pipeline.errors import ReaderLeftError, SinkError
 from pipeline.memory.results import Detections, RawOutput, Result
 from pipeline.paths import is_pipe
+from pipeline.sinks import screen
 from pipeline.sinks.settings import STANDARD_OUTPUT, JsonlSettings
 from pipeline.sinks.target import Removal, make_parent, reason_of
 

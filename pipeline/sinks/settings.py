@@ -1,17 +1,28 @@
-"""Settings of the sinks, told apart by ``kind``."""
+"""Settings of the sinks, one class for each ``kind``."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    field_validator,
+)
+
+from pipeline.parts import OWN, Group, OwnPart, kind_of_settings, own_kind_schema
 
 __all__ = [
     "STANDARD_OUTPUT",
     "ConsoleSettings",
     "JsonlSettings",
+    "OwnSinkSettings",
     "SinkBase",
     "SinkSettings",
     "VideoSettings",
@@ -123,18 +134,41 @@ class VideoSettings(SinkBase):
         return path
 
 
+class OwnSinkSettings(OwnPart, SinkBase):
+    """A sink that is not built in."""
+
+    group: ClassVar[Group] = "sinks"
+    needed: ClassVar = ("write",)
+    optional: ClassVar = ("open", "begin", "interrupt", "close")
+
+    kind: str = Field(
+        json_schema_extra=own_kind_schema("sinks"),
+        description="The class as package.module:Name, or the name of an installed sink; "
+        "`python -m pipeline parts` lists those.",
+    )
+
+    @property
+    def needs_image(self) -> bool:
+        """True if the class or object says so."""
+        return self.fact("needs_image")
+
+
 SinkSettings = Annotated[
-    ConsoleSettings | JsonlSettings | VideoSettings, Field(discriminator="kind")
+    Annotated[ConsoleSettings, Tag("console")]
+    | Annotated[JsonlSettings, Tag("jsonl")]
+    | Annotated[VideoSettings, Tag("video")]
+    | Annotated[OwnSinkSettings, Tag(OWN)],
+    Discriminator(kind_of_settings("sinks")),
 ]
 
 
-def refuse_shared_output(sinks: Sequence[ConsoleSettings | JsonlSettings | VideoSettings]) -> None:
+def refuse_shared_output(sinks: Sequence[SinkBase]) -> None:
     """ValueError when JSON Lines on standard output would mix with lines of another sink."""
     users = [
         index
         for index, sink in enumerate(sinks)
-        if sink.kind == "console" or getattr(sink, "path", None) == STANDARD_OUTPUT
+        if isinstance(sink, ConsoleSettings) or getattr(sink, "path", None) == STANDARD_OUTPUT
     ]
-    if len(users) > 1 and any(sinks[index].kind == "jsonl" for index in users):
+    if len(users) > 1 and any(isinstance(sinks[index], JsonlSettings) for index in users):
         first, second = users[:2]
         raise ValueError(f"sinks.{first} and sinks.{second} both write to standard output")

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 import av
 
-from pipeline.errors import SourceError
+from pipeline.clock import Clock
+from pipeline.errors import ConfigError, SourceError
+from pipeline.sources.file import FileReader
 from pipeline.sources.pace import DEFAULT_FPS
 from pipeline.sources.pyav_frames import open_container
 from pipeline.sources.settings import STANDARD_INPUT, SourceSettings
@@ -18,7 +20,17 @@ from pipeline.sources.settings import STANDARD_INPUT, SourceSettings
 if TYPE_CHECKING:
     from av.container import InputContainer
 
-__all__ = ["Pipe"]
+__all__ = ["Pipe", "pipe_reader"]
+
+
+def pipe_reader(settings: SourceSettings, clock: Clock) -> FileReader:
+    """The reader of a pipe. ConfigError when the settings do not fit one."""
+    if settings.loop:
+        raise ConfigError("source.loop: what a pipe brings cannot be read again")
+    if settings.format is not None and not (settings.width and settings.height):
+        raise ConfigError("source.format: raw frames need width and height")
+    pipe = Pipe(settings)
+    return FileReader(settings, clock, pipe.connect, pipe)
 
 
 class Pipe:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Literal
+from collections.abc import AsyncIterable, Iterator
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
-from pydantic_core import PydanticCustomError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+)
+from pydantic_core import PydanticCustomError, PydanticKnownError
 
+from pipeline.parts import Group, OwnPart, is_own, own_kind_schema, own_kinds
 from pipeline.redact import redact_uri
 
 __all__ = [
@@ -25,7 +33,19 @@ MAX_PIXELS = 64_000_000
 OnDamage = Literal["count", "drop", "fail"]
 
 
-def _check_uri(value: object) -> object:
+def _check_kind(kind: str | None) -> str | None:
+    if kind is None or is_own("sources", kind):
+        return kind
+    raise PydanticKnownError("literal_error", {"expected": ", ".join(own_kinds("sources"))})
+
+
+def _check_uri(value: object, info: ValidationInfo) -> object:
+    if info.data.get("kind") is not None:
+        if value is None:
+            return ""
+        raise PydanticCustomError("two_sources", "belongs to a built-in source; kind names another")
+    if value is None:
+        raise PydanticKnownError("missing")
     # One message instead of one for each type; what was given may hold a password.
     if isinstance(value, str) and value:
         return value
@@ -59,17 +79,38 @@ class ReconnectSettings(BaseModel):
     )
 
 
-class SourceSettings(BaseModel):
+def _own_or_uri(schema: dict[str, Any]) -> None:
+    del schema["properties"]["uri"]["default"]
+    schema["oneOf"] = [{"required": ["uri"]}, {"required": ["kind"]}]
+
+
+class SourceSettings(OwnPart):
     """Origin of frames, and what happens when they come too fast.
 
     Its text (``repr``, ``str``) shows of the URI what ``pipeline.redact.redact_uri`` shows.
     """
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, hide_input_in_errors=True, allow_inf_nan=False
+        extra="forbid",
+        frozen=True,
+        hide_input_in_errors=True,
+        allow_inf_nan=False,
+        json_schema_extra=_own_or_uri,
     )
+    group: ClassVar[Group] = "sources"
+    needed: ClassVar = ("open", "grab", "retrieve")
+    optional: ClassVar = ("interrupt", "close")
 
+    kind: Annotated[str | None, AfterValidator(_check_kind)] = Field(
+        default=None,
+        json_schema_extra=own_kind_schema("sources"),
+        description="In place of uri, a source that is not built in: its class as "
+        "package.module:Name, or the name of an installed one; `python -m pipeline parts` lists "
+        "those.",
+    )
     uri: Annotated[str | int, BeforeValidator(_check_uri)] = Field(
+        default=None,
+        validate_default=True,
         description="A video file, an image, a folder of images, a URL (rtsp://, http://, "
         "https://), a FIFO, - for standard input, a camera index, /dev/video*, "
         "package://PACKAGE/path for a file inside an installed "
@@ -213,3 +254,19 @@ class SourceSettings(BaseModel):
     def __repr_args__(self) -> Iterator[tuple[str | None, object]]:
         for name, value in super().__repr_args__():
             yield name, redact_uri(value) if name == "uri" and isinstance(value, str) else value
+
+    @property
+    def comes_live(self) -> bool:
+        """True if frames of a source that is not built in come at their own pace."""
+        return self.fact("live") if self.live is None else self.live
+
+    @property
+    def reopenable(self) -> bool:
+        """True if such a source can be opened again: it is made anew, or says so."""
+        return self.kind is not None or self.fact("reopenable")
+
+    def with_object(self, part: Any) -> Self:
+        """Settings for a ``Reader``, or for an async iterable of arrays."""
+        if isinstance(part, AsyncIterable):
+            return self._of_object(part)
+        return super().with_object(part)

@@ -126,9 +126,9 @@ def faces(played: Played, outputs: Sequence[Array]) -> list[Detections]:
     """Each frame's faces, by the demo's own decoder and threshold."""
     from pipeline import _native
     from pipeline.config.loading import load
-    from pipeline.postprocess.centerface import CenterFace
+    from pipeline.postprocess import make_postprocess
 
-    decoder = CenterFace(load(ROOT / "configs/demo.yaml").postprocess)
+    decoder = make_postprocess(load(ROOT / "configs/demo.yaml").postprocess)
     shape = [1, *played.pictures.shape[1:]]
     decoder.open(
         [_native.TensorSpec("picture", "uint8", shape, "NHWC")],

@@ -211,8 +211,7 @@ async def test_the_only_source_that_raises_anything_ends_the_pipeline_as_its_err
         live = False
 
     errors: list[BaseException] = [ZeroDivisionError("by what it was told")]
-    pipe = Pipeline(config(source=synthetic()), frames=None)
-    pipe._frames = Reader(part, errors)
+    pipe = Pipeline(config(source=synthetic()), frames=Reader(part, errors))
     with pytest.raises(SourceError, match="unexpected ZeroDivisionError") as raised:
         async with pipe:
             await pipe.wait()

@@ -119,7 +119,7 @@ async def test_only_write_and_process_are_needed_and_the_image_comes_if_asked_fo
     console = [{"kind": "console"}]
     async with Pipeline(config(sinks=console), sinks=[look]) as pipeline:
         await pipeline.wait()
-        assert [sink.kind for sink in pipeline.config.sinks] == ["console", "own"]
+        assert [sink.kind for sink in pipeline.config.sinks] == ["console", "Look"]
     assert look.shapes == {(48, 64, 3)}
 
 
@@ -232,6 +232,6 @@ async def test_a_sink_that_hangs_is_abandoned() -> None:
             await asyncio.to_thread(held.wait)
             pipeline.cancel()
             await waiting
-        assert pipeline.abandoned == [Abandoned(SinkError, "sink-own-0")]
+        assert pipeline.abandoned == [Abandoned(SinkError, "sink-Stuck-0")]
     finally:
         free.set()

@@ -41,10 +41,16 @@ def test_overflow_by_kind_and_by_setting() -> None:
     assert overflow_of(named, live=True) == "drop_newest"
 
 
-@pytest.mark.parametrize("uri", [True, -1, "", 1.5, None])
+@pytest.mark.parametrize("uri", [True, -1, "", 1.5])
 def test_bad_uris_are_one_problem_each(uri: Any) -> None:
     with pytest.raises(ValueError, match=r"1 validation error.*\n.*\n.*needed a path, a URL"):
         SourceSettings(uri=uri)
+
+
+@pytest.mark.parametrize("given", [{}, {"uri": None}, {"kind": None}])
+def test_a_source_needs_a_uri_or_a_kind(given: Any) -> None:
+    with pytest.raises(ValueError, match=r"1 validation error.*\nuri\n  Field required"):
+        SourceSettings(**given)
 
 
 def test_a_reader_is_its_own_reader() -> None:
