@@ -176,7 +176,9 @@ def load(group: Group, kind: str) -> Any:
         try:
             part = getattr(part, name)
         except AttributeError:
-            raise ConfigError(f"module {module} has no {path}") from None
+            guess = problems.nearest(name, vars(part)) if hasattr(part, "__dict__") else None
+            hint = f"; did you mean '{guess}'?" if guess else ""
+            raise ConfigError(f"module {module} has no {path}{hint}") from None
     return part
 
 

@@ -22,9 +22,10 @@ _COMMANDS = {
     "check": "check a configuration and print what it does; opens nothing",
     "bench": "measure each stage alone and the whole, and report what would help",
     "devices": "list engines and devices of this machine: usable, or why not",
+    "parts": "list sources, engines, postprocess and sinks: built in, or of installed packages",
     "schema": "print the JSON Schema of the configuration, for editors",
 }
-_FLAGS = ("-h", "--help", "--version", "--quiet", "--debug")
+_FLAGS = ("-h", "--help", "--version", "--quiet", "--debug", "--import")
 _EXAMPLES = """\
 examples:
   %(prog)s configs/demo.yaml
@@ -45,7 +46,7 @@ exit codes: 0 done, 2 configuration or arguments, 3 source, 4 engine or device, 
 class Arguments:
     """Arguments of the user."""
 
-    command: Literal["bench", "check", "devices", "run", "schema"]
+    command: Literal["bench", "check", "devices", "parts", "run", "schema"]
     config: str = ""
     overrides: Sequence[str] = ()
     frames: int | None = None
@@ -58,6 +59,7 @@ class Arguments:
     seconds: float = 3.0
     rate: float | None = None
     rounds: int = 1
+    imports: bool = False
     quiet: bool = False
     debug: bool = False
 
@@ -130,7 +132,7 @@ def _parser(kind: type[argparse.ArgumentParser]) -> argparse.ArgumentParser:
     shared = [_shared_options()]
     configured = [_configuration(), *shared]
     for name, text in _COMMANDS.items():
-        parents = shared if name in ("devices", "schema") else configured
+        parents = shared if name in ("devices", "parts", "schema") else configured
         added = commands.add_parser(
             name,
             help=text,
@@ -142,6 +144,13 @@ def _parser(kind: type[argparse.ArgumentParser]) -> argparse.ArgumentParser:
             _add_run_options(added)
         elif name == "bench":
             _add_bench_options(added)
+        elif name == "check":
+            added.add_argument(
+                "--import",
+                action="store_true",
+                dest="imports",
+                help="also import the parts of your own and check their options",
+            )
     return parser
 
 

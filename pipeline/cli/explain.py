@@ -45,8 +45,8 @@ def _source(config: Config) -> Iterator[tuple[str, str]]:
         source = config.sources[camera.name]
         kind = kind_of(source)
         uri = redact_uri(str(source.uri))
-        told = uri if uri.startswith(kind) else f"{kind} {uri}"
-        yield "source", f"{told} as {camera.name!r}"
+        shown = source.kind or (uri if uri.startswith(kind) else f"{kind} {uri}")
+        yield "source", f"{shown} as {camera.name!r}"
         pace = "at its own pace" if camera.paced else "as fast as it is taken"
         yield "  plays", f"{pace}, again and again" if source.loop else pace
         origin = "set" if source.overflow else f"default for a source that plays {pace}"

@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from pipeline.cli.arguments import Arguments, parse_arguments, wants_json
@@ -42,6 +42,9 @@ def main(argv: Sequence[str] | None = None, requests: StopRequests | None = None
     """
     _occupy_standard_descriptors()
     words = sys.argv[1:] if argv is None else argv
+    with contextlib.suppress(FileNotFoundError):  # the folder was removed
+        if not {"", os.getcwd()} & set(sys.path):  # as `python -m` does, for parts of one's own
+            sys.path.append(os.getcwd())
     global _terminal
     _terminal = Terminal("json" if wants_json(words) else "text")
     try:
@@ -101,7 +104,15 @@ def _check(arguments: Arguments, requests: StopRequests) -> int:
     from pipeline.cli.explain import describe
     from pipeline.config.loading import load
 
-    plan = describe(load(arguments.config, arguments.overrides))
+    config = load(arguments.config, arguments.overrides)
+    if arguments.imports:
+        from pipeline.machine.own_parts import import_named
+
+        try:
+            config = import_named(config)
+        except ConfigError as error:
+            return _failed(error, arguments.debug, arguments.config)
+    plan = describe(config)
     if not arguments.quiet:
         sys.stdout.write(f"{plan}\n")
     return 0
@@ -111,11 +122,7 @@ def _devices(arguments: Arguments, requests: StopRequests) -> int:
     requests.refuse_any()
     from pipeline.engines import ENGINES
 
-    rows = [row for engine in ENGINES for row in _devices_of(engine)]
-    widths = [max(len(row[i]) for row in rows) for i in range(3)]
-    for *columns, state in rows:
-        cells = [f"{cell:<{width}}" for cell, width in zip(columns, widths, strict=True)]
-        sys.stdout.write(printable("  ".join([*cells, state])) + "\n")
+    _write_columns(row for engine in ENGINES for row in _devices_of(engine))
     return 0
 
 
@@ -129,6 +136,23 @@ def _devices_of(engine: str) -> list[tuple[str, str, str, str]]:
     title = f"{engine} {version}"
     usable = [(title, device, name, "usable") for device, name in found]
     return usable or [(title, "-", "-", "not usable: it finds no device")]
+
+
+def _parts(arguments: Arguments, requests: StopRequests) -> int:
+    requests.refuse_any()
+    from pipeline.parts import PARTS, listed
+
+    _write_columns(part for group in PARTS for part in listed(group))
+    return 0
+
+
+def _write_columns(rows: Iterable[Sequence[str]]) -> None:
+    """Rows on standard output, their columns aligned."""
+    rows = list(rows)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for *cells, last in rows:
+        aligned = (f"{cell:<{width}}" for cell, width in zip(cells, widths[:-1], strict=True))
+        sys.stdout.write(printable("  ".join([*aligned, last])) + "\n")
 
 
 def _schema(arguments: Arguments, requests: StopRequests) -> int:
@@ -333,4 +357,11 @@ def _message(error: BaseException) -> str:
     return f"internal: {type(error).__name__}: {error}; --debug shows where"
 
 
-_COMMANDS = {"bench": _bench, "check": _check, "devices": _devices, "run": _run, "schema": _schema}
+_COMMANDS = {
+    "bench": _bench,
+    "check": _check,
+    "devices": _devices,
+    "parts": _parts,
+    "run": _run,
+    "schema": _schema,
+}

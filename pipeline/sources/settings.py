@@ -40,7 +40,8 @@ def _check_kind(kind: str | None) -> str | None:
 
 
 def _check_uri(value: object, info: ValidationInfo) -> object:
-    if info.data.get("kind") is not None:
+    wrong_kind = "kind" not in info.data  # which is one problem already
+    if wrong_kind or info.data["kind"] is not None:
         if value is None:
             return ""
         raise PydanticCustomError("two_sources", "belongs to a built-in source; kind names another")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,14 @@ from pipeline import (
     ClosedError,
     ConfigError,
     Detections,
+    FrameFormat,
     FrameMapping,
     ModelError,
     Pipeline,
     PipelineError,
     Result,
     SinkError,
+    SourceError,
     StreamInfo,
 )
 
@@ -170,6 +173,100 @@ async def test_a_postprocess_that_returns_something_else_is_named(keep: Any) -> 
     with pytest.raises(ModelError, match=r"Odd\.process: needed Detections, got "):
         async with pipeline:
             await pipeline.wait()
+
+
+class Camera:
+    """A reader of frames of one value; ``fails`` of its first runs break in the middle."""
+
+    def __init__(self, value: int, *, live: bool = False, fails: int = 0) -> None:
+        self.live = live
+        self.reopenable = fails > 0
+        self._value = value
+        self._fails = fails
+        self._left = 0
+        self.calls: list[str] = []
+
+    def open(self) -> FrameFormat:
+        """Begin anew."""
+        self.calls.append("open")
+        self._left = FRAMES
+        return FrameFormat(64, 48)
+
+    def grab(self) -> int | None:
+        """Count down."""
+        if self._left == FRAMES // 2 and self.calls.count("open") <= self._fails:
+            raise SourceError("unplugged")
+        self._left -= 1
+        return None if self._left < 0 else time.monotonic_ns()
+
+    def retrieve(self, buffer: Any) -> None:
+        """One value everywhere."""
+        buffer[...] = self._value
+
+    def interrupt(self) -> None:
+        """Nothing waits."""
+
+    def close(self) -> None:
+        """Count it."""
+        self.calls.append("close")
+
+
+async def values_of(pipeline: Pipeline) -> dict[str, set[int]]:
+    """Values of each camera's frames."""
+    found: dict[str, set[int]] = {}
+    async with pipeline:
+        async for result in pipeline:
+            found.setdefault(result.camera, set()).add(int(result.image[0, 0, 0]))
+    return found
+
+
+async def test_readers_take_the_places_of_cameras_or_are_the_cameras() -> None:
+    model = {"model": {"engine": "simulated"}}
+    door, yard = Camera(1), Camera(2)
+    pipeline = Pipeline(model, sources={"door": door, "yard": yard})
+    assert await values_of(pipeline) == {"door": {1}, "yard": {2}}
+    assert door.calls == yard.calls == ["open", "close"]
+    cameras = {
+        "door": {"uri": "rtsp://nowhere/", "max_fps": 1000},
+        "yard": {"uri": "synthetic:?frames=3&width=64&height=48"},
+    }
+    pipeline = Pipeline({**model, "cameras": cameras}, sources={"door": Camera(3)})
+    assert (await values_of(pipeline))["door"] == {3}
+    assert pipeline.config.cameras["door"].max_fps == 1000
+
+    async def arrays() -> AsyncIterator[Any]:
+        yield np.full((48, 64, 3), 9, np.uint8)
+
+    one = {**model, "source": {"uri": "gone.mp4", "name": "front"}}
+    assert await values_of(Pipeline(one, sources={"front": arrays()})) == {"front": {9}}
+
+
+async def test_a_live_reader_is_opened_again_if_it_says_so() -> None:
+    model = {"model": {"engine": "simulated"}, "source": {"reconnect": {"initial_s": 0.001}}}
+    camera = Camera(1, live=True, fails=2)
+    pipeline = Pipeline(model, frames=camera, max_frames=FRAMES // 2 * 3)
+    async with pipeline:
+        await pipeline.wait()
+    assert camera.calls[:5] == ["open", "close", "open", "close", "open"]
+    assert pipeline.stats().cameras["camera"].reconnects == 2
+    camera = Camera(1, live=True, fails=2)
+    camera.reopenable = False
+    with pytest.raises(SourceError, match="unplugged"):
+        async with Pipeline(model, frames=camera) as pipeline:
+            await pipeline.wait()
+    assert camera.calls == ["open", "close"]
+
+
+def test_sources_that_do_not_fit_are_refused() -> None:
+    two = config(source=None, cameras={"door": {"uri": "synthetic:"}, "yard": {"uri": 0}})
+    with pytest.raises(ConfigError, match=r"sources\.dor: .*; did you mean 'door'\?"):
+        Pipeline(two, sources={"dor": Camera(1)})
+    with pytest.raises(ConfigError, match=r"sources\.door: needed .*, got Robot"):
+        Pipeline(two, sources={"door": Robot()})
+    with pytest.raises(ConfigError, match="frames: give them in sources"):
+        Pipeline(config(), frames=Camera(1), sources={"camera": Camera(2)})
+    with pytest.raises(ConfigError, match=r"sinks\.0: Robot is a class; give an object, as Robot"):
+        Pipeline(config(), sinks=[Robot])
 
 
 async def test_what_cannot_work_is_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 from functools import partial
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 
 from pipeline.config.loading import Config, json_schema, load, parse
 from pipeline.errors import ConfigError, PipelineError, SourceError
@@ -479,6 +481,33 @@ def test_schema_describes_every_key_and_accepts_what_ships() -> None:
     for name, model in schema["$defs"].items():
         for key, value in model.get("properties", {}).items():
             assert "const" in value or value.get("description"), f"{name}.{key}"
+
+
+@pytest.mark.parametrize(
+    ("sections", "valid"),
+    [
+        ({"source": {"kind": "robot.cameras:Stereo", "options": {"serial": 3}}}, True),
+        ({"source": {"kind": "camera"}}, False),
+        ({"source": {"kind": "robot:Stereo", "uri": 0}}, False),
+        ({"source": {"loop": True}}, False),
+        ({"cameras": {"door": {"kind": "robot:Stereo"}, "yard": {"uri": 0}}, "source": None}, True),
+        ({"postprocess": {}}, True),
+        ({"postprocess": {"kind": "centerface", "threshold": 0.2}}, True),
+        ({"postprocess": {"kind": "robot:Eyes", "options": {"threshold": 0.2}}}, True),
+        ({"postprocess": {"kind": "robot:Eyes", "threshold": 0.2}}, False),
+        ({"postprocess": {"kind": "eyes"}}, False),
+        ({"sinks": [{"kind": "console"}, {"kind": "robot:Alarm", "queue": 1}]}, True),
+        ({"sinks": [{"kind": "robot:Alarm", "path": "out.jsonl"}]}, False),
+        ({"sinks": [{"kind": "alarm"}]}, False),
+        ({"sinks": [{"kind": "jsonl"}]}, False),
+    ],
+)
+def test_schema_and_loading_agree(sections: dict[str, Any], valid: bool) -> None:
+    merged = {**SIMULATED, **sections}
+    mapping = {key: value for key, value in merged.items() if value is not None}
+    assert Draft202012Validator(json_schema()).is_valid(mapping) is valid
+    with contextlib.nullcontext() if valid else pytest.raises(ConfigError):
+        parse(mapping)
 
 
 _words = st.sampled_from(
