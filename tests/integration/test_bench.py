@@ -19,9 +19,12 @@ import pytest
 from pipeline.bench.bench import Bench
 from pipeline.bench.figures import Report
 from pipeline.bench.verdict import verdict
+from pipeline.clock import MonotonicClock
 from pipeline.config.loading import Config, parse
 from pipeline.errors import ConfigError, EngineError, SourceError
 from pipeline.memory.frame import Image
+from pipeline.memory.results import Detections
+from pipeline.postprocess.settings import OwnPostprocessSettings
 from pipeline.sources.settings import SourceSettings
 from pipeline.sources.synthetic import SyntheticReader
 from tests.servers import MjpegServer
@@ -36,12 +39,20 @@ NEARLY = 1 - 1 / 64  # a percentile of a histogram may be that much too low
 
 
 def config(
-    latency_ms: float = 0.0, contexts: int = 1, source: str = "synthetic:", **model: Any
+    latency_ms: float = 0.0,
+    contexts: int = 1,
+    source: str | type = "synthetic:",
+    query: dict[str, float] | None = None,
+    **model: Any,
 ) -> Config:
+    """A simulated engine of this latency; ``source`` is a URI or one of the classes below."""
     options = {"latency_ms": latency_ms, **model.pop("options", {})}
+    frames: dict[str, Any] = {"uri": source, "width": 64, "height": 48}
+    if isinstance(source, type):
+        frames = {"kind": f"{__name__}:{source.__name__}", "options": query or {}}
     return parse(
         {
-            "source": {"uri": source, "width": 64, "height": 48},
+            "source": frames,
             "model": {
                 "engine": "simulated",
                 "contexts": contexts,
@@ -61,7 +72,15 @@ async def measured(settings: Config, rate: float | None = None) -> Report:
     return report
 
 
-class Slow(SyntheticReader):
+class Small(SyntheticReader):
+    """A synthetic source of another class; frames of 64 x 48 pixels."""
+
+    def __init__(self, fps: float | None = None) -> None:
+        source = SourceSettings(uri="synthetic:", width=64, height=48, fps=fps)
+        super().__init__(source, MonotonicClock())
+
+
+class Slow(Small):
     """A source that needs 20 ms for each frame."""
 
     def retrieve(self, buffer: Image) -> None:
@@ -88,11 +107,8 @@ async def test_a_slow_engine_is_the_bottleneck(
     assert capsys.readouterr().out == ""  # its sinks got nothing
 
 
-async def test_a_slow_source_is_the_bottleneck(
-    no_leak: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pipeline.bench.bench.make_reader", Slow)
-    settings = config()
+async def test_a_slow_source_is_the_bottleneck(no_leak: None) -> None:
+    settings = config(source=Slow)
     report = await measured(settings)
     assert report.decode.ms.p50 >= SLOW_MS * NEARLY
     judged = verdict(report, settings)
@@ -100,18 +116,18 @@ async def test_a_slow_source_is_the_bottleneck(
     assert judged.limit_fps <= 1e3 / SLOW_MS
 
 
-async def test_slow_decoding_of_outputs_is_the_bottleneck(
-    no_leak: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from pipeline.postprocess.raw import Raw
+class SlowDecoder:
+    """A postprocess that needs 20 ms for each frame."""
 
-    class SlowRaw(Raw):
-        def process(self, *arguments: Any) -> Any:
-            threading.Event().wait(SLOW_MS / 1e3)
-            return super().process(*arguments)
+    def process(self, outputs: Any, mapping: Any) -> Detections:
+        """Wait, and find nothing."""
+        threading.Event().wait(SLOW_MS / 1e3)
+        return Detections.empty()
 
-    monkeypatch.setattr("pipeline.machine.assembly.make_postprocess", SlowRaw)
-    settings = config()
+
+async def test_slow_decoding_of_outputs_is_the_bottleneck(no_leak: None) -> None:
+    own = OwnPostprocessSettings(kind=f"{__name__}:SlowDecoder")
+    settings = config().model_copy(update={"postprocess": own})
     report = await measured(settings)
     assert report.parts.postprocess.ms.p50 >= SLOW_MS * NEARLY
     assert verdict(report, settings).bottleneck == "postprocess"
@@ -140,11 +156,14 @@ async def test_the_live_rate_is_at_most_the_sources_own(no_leak: None) -> None:
     assert (await measured(config(1, source=paced), 40)).rate == 40
 
 
-async def test_a_camera_is_measured_at_its_own_pace(
-    no_leak: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pipeline.bench.bench.has_own_pace", lambda _: True)
-    settings = config(source="synthetic:?fps=200")
+class Camera(Small):
+    """A source with a pace of its own."""
+
+    live = True
+
+
+async def test_a_camera_is_measured_at_its_own_pace(no_leak: None) -> None:
+    settings = config(source=Camera, query={"fps": 200})
     report = await measured(settings, rate=10)
     assert report.rate is None
     assert report.paced_by_source
@@ -189,32 +208,32 @@ async def test_errors_are_those_of_a_run(
         await measured(config(1, **settings))
 
 
-async def test_a_source_that_ends_before_a_frame(
-    no_leak: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Empty(SyntheticReader):
-        def grab(self) -> None:
-            return None
+class Empty(Small):
+    """A source without a frame."""
 
-    monkeypatch.setattr("pipeline.bench.bench.make_reader", Empty)
-    with pytest.raises(SourceError, match=r"source\.uri: it ended before there was a frame"):
-        await measured(config())
+    def grab(self) -> None:
+        """End at once."""
+        return
 
 
-async def test_a_camera_that_sends_nothing_is_given_up(
-    no_leak: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Silent(SyntheticReader):
-        def grab(self) -> int | None:
-            self._stop.wait()
-            return None
+async def test_a_source_that_ends_before_a_frame(no_leak: None) -> None:
+    with pytest.raises(SourceError, match=r"source\.kind: it ended before there was a frame"):
+        await measured(config(source=Empty))
 
-    monkeypatch.setattr("pipeline.bench.bench.make_reader", Silent)
-    monkeypatch.setattr("pipeline.bench.bench.has_own_pace", lambda _: True)
-    settings = config()
-    source = SourceSettings(uri="synthetic:", open_timeout_s=0.01, read_timeout_s=0.01)
-    with pytest.raises(SourceError, match=r"source\.uri: no frames to measure came within"):
-        await measured(settings.model_copy(update={"source": source}))
+
+class Silent(Camera):
+    """A camera that sends nothing."""
+
+    def grab(self) -> int | None:
+        """Wait until it is interrupted."""
+        self._stop.wait()
+        return None
+
+
+async def test_a_camera_that_sends_nothing_is_given_up(no_leak: None) -> None:
+    silent = SourceSettings(kind=f"{__name__}:Silent", open_timeout_s=0.01, read_timeout_s=0.01)
+    with pytest.raises(SourceError, match=r"source\.kind: no frames to measure came within"):
+        await measured(config().model_copy(update={"source": silent}))
 
 
 # The command line.

@@ -17,7 +17,6 @@ from pipeline.clock import MonotonicClock
 from pipeline.errors import FormatChangedError, PipelineError
 from pipeline.memory.frame import FrameFormat, FramePool, Image
 from pipeline.preprocess.preprocessor import Preprocessor
-from pipeline.sources import make_reader
 from tests.conftest import Until
 from tests.integration.complaints import config, results, running, synthetic, times
 
@@ -91,22 +90,28 @@ class Faulty:
 
 def cameras(**bad: Any) -> dict[str, Any]:
     """A good camera, and a bad one that a test replaces."""
-    bad = {"uri": "udp://127.0.0.1:9", "reconnect": {"initial_s": 0.01, "max_s": 0.02}, **bad}
+    bad = {
+        "kind": f"{__name__}:made_by_the_test",
+        "live": True,
+        "at_start": "wait",
+        "reconnect": {"initial_s": 0.01, "max_s": 0.02},
+        **bad,
+    }
     return config(cameras={"good": synthetic(fps=100), "bad": bad})
+
+
+_make: Callable[[], Any] = object
+
+
+def made_by_the_test() -> Any:
+    """The bad camera's reader."""
+    return _make()
 
 
 @pytest.fixture
 def replaced(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], None]:
     """``replaced(make)``: what reads the bad camera is made by ``make``."""
-
-    def replace(make: Callable[[], Any]) -> None:
-        def chosen(source: Any, *args: Any, **kwargs: Any) -> Any:
-            is_bad = str(getattr(source, "uri", "")).startswith("udp:")
-            return make() if is_bad else make_reader(source, *args, **kwargs)
-
-        monkeypatch.setattr("pipeline.machine.assembly.make_reader", chosen)
-
-    return replace
+    return lambda make: monkeypatch.setitem(globals(), "_make", make)
 
 
 async def survives(until: Until, errors: list[BaseException], lost: int) -> None:

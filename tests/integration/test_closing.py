@@ -56,14 +56,13 @@ Make = Callable[..., tuple[Pipeline, SlowSink]]
 
 
 @pytest.fixture
-def slow(monkeypatch: pytest.MonkeyPatch) -> Make:
+def slow() -> Make:
     """A pipeline with a sink that takes so long to close."""
 
     def make(seconds: float | None = 0.5, **source: float) -> tuple[Pipeline, SlowSink]:
         sink = SlowSink(seconds)
-        monkeypatch.setattr("pipeline.machine.assembly.make_sink", lambda _: sink)
         settings = config(source=synthetic(**(source or {"fps": 100})))
-        return Pipeline({**settings, "sinks": [{"kind": "console"}]}), sink
+        return Pipeline(settings, sinks=[sink]), sink
 
     return make
 
@@ -179,7 +178,7 @@ async def test_a_line_whose_write_was_under_way_counts_as_written(
         await waiting
     stats = pipe.stats()
     assert len(written) >= 1
-    assert len(written) + stats.undelivered.get("console-0", 0) == stats.results
+    assert len(written) + stats.undelivered.get("SlowSink-0", 0) == stats.results
     check_closed(pipe, sink)
 
 
@@ -191,7 +190,7 @@ async def test_closing_is_bounded(slow: Make, end: str, limit: float, until: Unt
         if end == "end":
             await pipe.wait()
     assert time.monotonic() - began < limit + 0.5
-    assert [part.name for part in pipe.abandoned] == ["sink-console-0"]
+    assert [part.name for part in pipe.abandoned] == ["sink-SlowSink-0"]
     sink.free.set()
     await until(lambda: sink.closed == 1)
 

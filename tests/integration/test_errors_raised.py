@@ -19,7 +19,6 @@ from pipeline.errors import FormatChangedError
 from pipeline.machine.first_error import Failure
 from pipeline.memory.frame import FrameFormat, Image
 from pipeline.memory.results import Detections
-from pipeline.postprocess.settings import PostprocessSettings
 from tests.integration.complaints import HANG, config, synthetic
 
 pytestmark = [pytest.mark.usefixtures("no_leak")]
@@ -117,9 +116,6 @@ class Part:
     """A reader, a sink and a postprocess that raises in one of its calls."""
 
     live = False
-    needs_image = False
-    keeps_outputs = False
-    quick = False
 
     def __init__(self, where: str, error: BaseException) -> None:
         self._where, self._error, self._grabbed = where, error, 0
@@ -159,39 +155,26 @@ async def end_of(pipe: Pipeline) -> BaseException | None:
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 @pytest.mark.parametrize("where", ["open", "grab", "retrieve", "close"])
-async def test_a_reader(monkeypatch: pytest.MonkeyPatch, where: str, error: BaseException) -> None:
-    monkeypatch.setattr(
-        "pipeline.machine.assembly.make_reader", lambda *_, **__: Part(where, error)
-    )
-    end = await end_of(Pipeline(config(source=synthetic())))
+async def test_a_reader(where: str, error: BaseException) -> None:
+    end = await end_of(Pipeline(MODEL, frames=Part(where, error)))
     assert isinstance(end, SourceError)
     assert type(error).__name__ in str(end)
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 @pytest.mark.parametrize("where", ["open", "write", "close"])
-async def test_a_sink(monkeypatch: pytest.MonkeyPatch, where: str, error: BaseException) -> None:
-    monkeypatch.setattr("pipeline.machine.assembly.make_sink", lambda _: Part(where, error))
-    settings = config(source=synthetic(frames=5), sinks=[{"kind": "console"}])
-    end = await end_of(Pipeline(settings))
+async def test_a_sink(where: str, error: BaseException) -> None:
+    settings = config(source=synthetic(frames=5))
+    end = await end_of(Pipeline(settings, sinks=[Part(where, error)]))
     assert isinstance(end, SinkError)
-    assert "sink-console-0" in str(end)
+    assert "sink-Part-0" in str(end)
     assert type(error).__name__ in str(end)
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-@pytest.mark.parametrize("quick", [False, True])
-async def test_postprocess(
-    monkeypatch: pytest.MonkeyPatch, quick: bool, error: BaseException
-) -> None:
-    part = Part("process", error)
-    part.quick = quick
-
-    def make(settings: PostprocessSettings) -> Part:
-        return part
-
-    monkeypatch.setattr("pipeline.machine.assembly.make_postprocess", make)
-    end = await end_of(Pipeline(config(source=synthetic(frames=15))))  # ten in a row end the run
+async def test_postprocess(error: BaseException) -> None:
+    settings = config(source=synthetic(frames=15))  # ten in a row end the run
+    end = await end_of(Pipeline(settings, postprocess=Part("process", error)))
     assert isinstance(end, PipelineError)
     assert str(end).startswith("postprocess: ")
     assert type(error).__name__ in str(end)
@@ -227,14 +210,13 @@ async def test_an_iterator_of_the_program(error: BaseException) -> None:
 PROGRAM = """\
 import asyncio, sys
 import numpy as np
-import pipeline.machine.assembly
 from pipeline import Pipeline
 from pipeline.memory.frame import FrameFormat
 
 where, name, path = sys.argv[1:]
 
 class Part:
-    needs_image = live = False
+    live = False
     def open(self, *_): return FrameFormat(64, 48)
     def begin(self): pass
     def grab(self): self.fail("reader"); return 1
@@ -250,16 +232,11 @@ async def frames():
     yield np.zeros((48, 64, 3), np.uint8)
     Part().fail("iterator")
 
-config = {
-    "model": {"engine": "simulated", "input_shape": [1, 48, 64, 3]},
-    "sinks": [{"kind": "console"}],
-}
-pipeline.machine.assembly.make_sink = lambda _: Part()
-if where == "reader":
-    pipeline.machine.assembly.make_reader = lambda *_, **__: Part()
+config = {"model": {"engine": "simulated", "input_shape": [1, 48, 64, 3]}}
+given = Part() if where == "reader" else frames()
 
 async def main():
-    async with Pipeline(config, frames=frames()) as pipe:
+    async with Pipeline(config, frames=given, sinks=[Part()]) as pipe:
         await pipe.wait()
 
 asyncio.run(main())
@@ -287,7 +264,7 @@ def test_ending_the_program_is_left_to_python(where: str, name: str, tmp_path: P
 WHO = contextvars.ContextVar("WHO", default="nobody")
 
 
-async def test_parts_see_the_context_of_open(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_parts_see_the_context_of_open() -> None:
     seen: set[str] = set()
     kept: list[str] = []
 
@@ -301,10 +278,9 @@ async def test_parts_see_the_context_of_open(monkeypatch: pytest.MonkeyPatch) ->
             WHO.set(f"item {number}")  # it stays so for the iterator
             yield IMAGE
 
-    monkeypatch.setattr("pipeline.machine.assembly.make_sink", lambda _: Sink("", OSError()))
     WHO.set("caller")
-    settings = {**MODEL, "sinks": [{"kind": "console"}]}
-    async with asyncio.timeout(HANG), Pipeline(settings, frames=frames()) as pipe:
+    sinks = [Sink("", OSError())]
+    async with asyncio.timeout(HANG), Pipeline(MODEL, frames=frames(), sinks=sinks) as pipe:
         WHO.set("later")
         await pipe.wait()
     assert seen == {"caller"}

@@ -225,18 +225,12 @@ async def test_a_result_may_be_released_early_once() -> None:
     assert pipe.stats().slots == {"free": pipe.stats().depth}
 
 
-async def test_a_hold_belongs_to_its_holder(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_hold_belongs_to_its_holder() -> None:
     """A sink that releases too much takes nothing from the program."""
 
     class Greedy:
         needs_image = True
         refused = 0
-
-        def open(self, stream: object) -> None:
-            pass
-
-        def begin(self) -> None:
-            pass
 
         def write(self, result: Result) -> None:
             result.release()
@@ -246,16 +240,9 @@ async def test_a_hold_belongs_to_its_holder(monkeypatch: pytest.MonkeyPatch) -> 
                     return
                 self.refused += 1
 
-        def interrupt(self) -> None:
-            pass
-
-        def close(self) -> None:
-            pass
-
     sink = Greedy()
-    monkeypatch.setattr("pipeline.machine.assembly.make_sink", lambda _: sink)
-    settings = config(0, source=synthetic(frames=20), sinks=[{"kind": "console"}])
-    async with asyncio.timeout(HANG), Pipeline(settings) as pipe:
+    settings = config(0, source=synthetic(frames=20))
+    async with asyncio.timeout(HANG), Pipeline(settings, sinks=[sink]) as pipe:
         async for result in pipe:
             assert result.image.shape == (48, 64, 3)
             assert result.outputs[0].array.size

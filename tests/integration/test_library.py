@@ -24,11 +24,12 @@ from pipeline import (
     SinkError,
     SourceError,
 )
-from pipeline.clock import MonotonicClock
+from pipeline.clock import Clock, MonotonicClock
 from pipeline.contracts import Reader
 from pipeline.engines.simulated import expected_output
+from pipeline.parts import PARTS
 from pipeline.sources import SourceSettings, make_reader
-from pipeline.sources.synthetic import synthetic_frame
+from pipeline.sources.synthetic import SyntheticReader, synthetic_frame
 
 Until = Callable[[Callable[[], bool]], Awaitable[None]]
 
@@ -43,22 +44,25 @@ def simulated(frames: int = 20, **model: Any) -> dict[str, Any]:
     }
 
 
+WATCHED: list[str] = []
+
+
+def watched_reader(settings: SourceSettings, clock: Clock) -> Reader:
+    """A synthetic source that notes how its frames are to be kept."""
+    WATCHED.append(settings.pixels)
+    return SyntheticReader(settings, clock)
+
+
 @pytest.mark.parametrize(("sink", "pixels"), [("video", "bgr"), ("jsonl", "auto")])
 async def test_frames_stay_planes_unless_a_sink_needs_images(
     sink: str, pixels: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = []
-
-    def watched(source: SourceSettings, *more: Any, **options: Any) -> Reader:
-        asked.append(source.pixels)
-        return make_reader(source, *more, **options)
-
-    monkeypatch.setattr("pipeline.machine.assembly.make_reader", watched)
+    monkeypatch.setitem(PARTS["sources"], "synthetic", f"{__name__}:watched_reader")
     file = {"jsonl": "out.jsonl", "video": "out.mp4"}[sink]
     sinks = [{"kind": sink, "path": str(tmp_path / file)}]
     async with Pipeline({**simulated(3), "sinks": sinks}) as pipeline:
         assert len(await results_of(pipeline)) == 3
-    assert asked == [pixels]
+    assert WATCHED[-1] == pixels  # loading has made one, too
 
 
 async def results_of(pipeline: Pipeline) -> list[Result]:

@@ -131,8 +131,6 @@ class Camera:
 class StuckSink:
     """A sink that hangs in one of its calls until it is freed."""
 
-    needs_image = False
-
     def __init__(self, hangs_in: str) -> None:
         self.reached = threading.Event()
         self.free = threading.Event()
@@ -148,43 +146,25 @@ class StuckSink:
     def open(self, stream: StreamInfo) -> None:
         self._maybe_hang("open")
 
-    def begin(self) -> None:
-        pass
-
     def write(self, result: Result) -> None:
         self.written.append(result.sequence)
         self._maybe_hang("write")
-
-    def interrupt(self) -> None:
-        pass
 
     def close(self) -> None:
         self._maybe_hang("close")
         self.closed += 1
 
 
-@pytest.fixture
-def with_camera(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Pipeline, Camera]]:
-    """A pipeline with a reader of the test's own in place of the synthetic one."""
-
-    def make(**how: Any) -> tuple[Pipeline, Camera]:
-        camera = Camera(**how)
-        monkeypatch.setattr(pipeline.machine.assembly, "make_reader", lambda *_, **__: camera)
-        return Pipeline(config()), camera
-
-    return make
+def with_camera(**how: Any) -> tuple[Pipeline, Camera]:
+    """A pipeline with such a camera."""
+    camera = Camera(**how)
+    return Pipeline(config(), frames=camera), camera
 
 
-@pytest.fixture
-def with_sink(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], tuple[Pipeline, StuckSink]]:
-    """A pipeline with a sink of the test's own in place of the console."""
-
-    def make(hangs_in: str) -> tuple[Pipeline, StuckSink]:
-        sink = StuckSink(hangs_in)
-        monkeypatch.setattr(pipeline.machine.assembly, "make_sink", lambda _: sink)
-        return Pipeline(config(sinks=[{"kind": "console"}])), sink
-
-    return make
+def with_sink(hangs_in: str) -> tuple[Pipeline, StuckSink]:
+    """A pipeline with such a sink."""
+    sink = StuckSink(hangs_in)
+    return Pipeline(config(), sinks=[sink]), sink
 
 
 def in_background(awaitable: Awaitable[Any]) -> asyncio.Future[Any]:
@@ -280,9 +260,7 @@ async def test_entering_can_be_cancelled(until: Until, wait_first: bool) -> None
     check(pipe)
 
 
-async def test_while_a_camera_is_deaf_and_never_connects(
-    stop: Stop, until: Until, with_camera: Callable[..., tuple[Pipeline, Camera]]
-) -> None:
+async def test_while_a_camera_is_deaf_and_never_connects(stop: Stop, until: Until) -> None:
     pipe, camera = with_camera(hangs_in="open", deaf=True)
     opening = in_background(pipe.open())
     await until(camera.reached.is_set)
@@ -356,9 +334,7 @@ async def test_open_but_not_started(stop: Stop) -> None:
 
 
 @pytest.mark.parametrize("deaf", [False, True], ids=["hears", "deaf"])
-async def test_before_the_first_frame(
-    stop: Stop, until: Until, with_camera: Callable[..., tuple[Pipeline, Camera]], deaf: bool
-) -> None:
+async def test_before_the_first_frame(stop: Stop, until: Until, deaf: bool) -> None:
     pipe, camera = with_camera(hangs_in="grab", deaf=deaf)
     await pipe.open()
     running = in_background(pipe.wait())
@@ -431,9 +407,7 @@ async def test_stop_inside_the_loop_lets_the_rest_come() -> None:
     check(pipe)
 
 
-async def test_while_a_deaf_camera_is_stuck_in_a_read(
-    stop: Stop, until: Until, with_camera: Callable[..., tuple[Pipeline, Camera]]
-) -> None:
+async def test_while_a_deaf_camera_is_stuck_in_a_read(stop: Stop, until: Until) -> None:
     pipe, camera = with_camera(hangs_in="grab", deaf=True, after=5)
     await pipe.open()
     running = in_background(pipe.wait())
@@ -491,9 +465,7 @@ async def test_while_nobody_reads_the_pipe_of_a_sink(
     check(pipe)
 
 
-async def test_while_a_sink_hangs_in_a_write(
-    stop: Stop, until: Until, with_sink: Callable[[str], tuple[Pipeline, StuckSink]]
-) -> None:
+async def test_while_a_sink_hangs_in_a_write(stop: Stop, until: Until) -> None:
     pipe, sink = with_sink("write")
     await pipe.open()
     running = in_background(pipe.wait())
@@ -501,16 +473,14 @@ async def test_while_a_sink_hangs_in_a_write(
     await until(lambda: pipe.stats().slots.get("free", 0) == 0)  # it holds everything back
     await stop(pipe)
     assert await ended(running) is None
-    check(pipe, "sink-console-0")
+    check(pipe, "sink-StuckSink-0")
     assert sink.written == [0]
     assert sink.closed == 0
     sink.free.set()
     await until(lambda: sink.closed == 1)
 
 
-async def test_while_a_sink_hangs_in_its_close(
-    until: Until, with_sink: Callable[[str], tuple[Pipeline, StuckSink]]
-) -> None:
+async def test_while_a_sink_hangs_in_its_close(until: Until) -> None:
     pipe, sink = with_sink("close")
     await pipe.open()
     running = in_background(pipe.wait())
@@ -518,7 +488,7 @@ async def test_while_a_sink_hangs_in_its_close(
     async with asyncio.timeout(HANG):
         await pipe.drain(0.5)
     assert await ended(running) is None
-    check(pipe, "sink-console-0")
+    check(pipe, "sink-StuckSink-0")
     stats = pipe.stats()
     assert sink.written == list(range(stats.results))
     sink.free.set()

@@ -11,12 +11,11 @@ import time
 # The engine takes longer than a step of its deadline is late; the camera's pictures come slowly.
 PROGRAM = """
 import asyncio, json, time
-import pipeline.machine.assembly
 from pipeline import Pipeline
 from pipeline.memory.frame import FrameFormat
 
 class Slow:
-    live = True
+    live = reopenable = True
     def open(self): return FrameFormat(64, 48)
     def grab(self):
         time.sleep(0.3)
@@ -25,13 +24,11 @@ class Slow:
     def interrupt(self): pass
     def close(self): pass
 
-pipeline.machine.assembly.make_reader = lambda *args, **kwargs: Slow()
-
 async def main():
     camera = {"uri": "udp://127.0.0.1:9", "read_timeout_s": 0.9, "stale_after_s": 0}
     model = {"engine": "simulated", "input_shape": [1, 48, 64, 3], "run_timeout_s": 0.9,
              "options": {"latency_ms": 300}}
-    async with Pipeline({"source": camera, "model": model}) as pipe:
+    async with Pipeline({"source": camera, "model": model}, frames=Slow()) as pipe:
         async for result in pipe:
             print(result.sequence, flush=True)
             if result.sequence >= 12:

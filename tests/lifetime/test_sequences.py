@@ -20,12 +20,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-import pipeline.machine.assembly
 from pipeline import Executor, Pipeline, PipelineError, Result, SinkError, SourceError
-from pipeline.contracts import Reader, Sink, StreamInfo
+from pipeline.contracts import StreamInfo
 from pipeline.errors import FormatChangedError
 from pipeline.memory.frame import FrameFormat, Image
-from pipeline.sources import SourceSettings, make_reader
+from pipeline.sources import SourceSettings
 from tests.servers import MjpegServer
 from tests.usage import resources
 
@@ -174,14 +173,17 @@ class World:
     def source(self, name: str, camera: CameraPlan) -> dict[str, Any]:
         """The settings of a camera."""
         self.links[name] = itertools.chain(camera.links, itertools.repeat(camera.links[-1]))
-        uri = {
+        uris = {
             "file": "synthetic:?width=64&height=48&frames=40",
             "paced": "synthetic:?width=64&height=48&fps=100",
-            "scripted": f"http://{self.number}.scripted/{name}",
             "server": self.server,
-        }[camera.kind]
+        }
+        scripted = {
+            "kind": f"{__name__}:scripted_reader",
+            "options": {"world": self.number, "name": name},
+        }
         return {
-            "uri": uri,
+            **(scripted if camera.kind == "scripted" else {"uri": uris[camera.kind]}),
             "overflow": camera.overflow,
             "at_start": camera.at_start,
             "open_timeout_s": 0.3 if camera.kind == "scripted" else 5,
@@ -211,8 +213,8 @@ class World:
             "ring": {"depth": plan.depth},
             "sinks": [
                 {
-                    "kind": "jsonl",
-                    "path": f"/scripted/{self.number}/{i}",
+                    "kind": f"{__name__}:scripted_sink",
+                    "options": {"world": self.number, "index": i},
                     "on_error": sink.on_error,
                     "overflow": sink.overflow,
                 }
@@ -231,7 +233,7 @@ class World:
             if camera.deaf
         }
         names |= {
-            f"sink-jsonl-{i}"
+            f"sink-{__name__}:scripted_sink-{i}"
             for i, sink in enumerate(plan.sinks)
             if sink.trouble.startswith("stuck")
         }
@@ -323,27 +325,24 @@ class ScriptedSink:
             self._world.free.wait()
 
 
+WORLDS: dict[int, World] = {}
+
+
+def scripted_reader(world: int, name: str) -> ScriptedReader:
+    """The next connection of a scripted camera."""
+    return ScriptedReader(WORLDS[world], next(WORLDS[world].links[name]))
+
+
+def scripted_sink(world: int, index: int) -> ScriptedSink:
+    """A sink as planned."""
+    return ScriptedSink(WORLDS[world], WORLDS[world].plan.sinks[index])
+
+
 @pytest.fixture
-def worlds(monkeypatch: pytest.MonkeyPatch) -> dict[int, World]:
+def worlds() -> Iterator[dict[int, World]]:
     """Worlds by number, whose scripted cameras and sinks pipelines find."""
-    found: dict[int, World] = {}
-
-    def reader(source: Any, *arguments: Any, **options: Any) -> Reader:
-        host, _, name = str(source.uri).removeprefix("http://").partition("/")
-        if not host.endswith(".scripted"):
-            return make_reader(source, *arguments, **options)
-        world = found[int(host.split(".")[0])]
-        return ScriptedReader(world, next(world.links[name]))
-
-    def sink(chosen: Any) -> Sink:
-        _, scripted, number, index = chosen.path.split("/")
-        assert scripted == "scripted"
-        world = found[int(number)]
-        return ScriptedSink(world, world.plan.sinks[int(index)])
-
-    monkeypatch.setattr(pipeline.machine.assembly, "make_reader", reader)
-    monkeypatch.setattr(pipeline.machine.assembly, "make_sink", sink)
-    return found
+    yield WORLDS
+    WORLDS.clear()
 
 
 @pytest.fixture
