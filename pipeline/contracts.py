@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pipeline._native import TensorSpec
     from pipeline.memory.ring import Drawing
 
-__all__ = ["FrameMapping", "Postprocess", "Preprocess", "Reader", "Sink", "StreamInfo", "type_of"]
+__all__ = ["FrameMapping", "Postprocess", "Preprocess", "Reader", "Sink", "StreamInfo"]
 
 
 @runtime_checkable
@@ -56,15 +56,6 @@ class Reader(Protocol):
 
     def close(self) -> None:
         """Free everything."""
-
-
-def type_of(given: object) -> str:
-    """Name of its type; of what would be a Reader but for some members, with those, too."""
-    members = ("live", "open", "grab", "retrieve", "interrupt", "close")
-    missing = [name for name in members if not hasattr(given, name)]
-    kind = type(given).__name__
-    # Files, too, can be opened and closed.
-    return f"{kind}, a Reader without {', '.join(missing)}" if "grab" not in missing else kind
 
 
 class Preprocess(Protocol):

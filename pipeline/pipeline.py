@@ -13,7 +13,7 @@ from typing import Any
 from pipeline.clock import Clock
 from pipeline.config.loading import load, parse, parse_source
 from pipeline.config.settings import Config
-from pipeline.contracts import Reader, type_of
+from pipeline.contracts import Reader
 from pipeline.errors import ClosedError, ConfigError
 from pipeline.flow.stats import Stats
 from pipeline.machine.runner import Runner
@@ -56,11 +56,6 @@ class Pipeline(Runner):
                 f"needed a mapping or a Config, got {type(config).__name__}; a file is opened by "
                 "Pipeline.from_yaml(path)"
             )
-        for name, part in {"frames": frames, **(sources or {})}.items():
-            if not isinstance(part, AsyncIterable | Reader | None):
-                place = name if name == "frames" else f"sources.{name}"
-                needed = "an async iterable of arrays or a Reader"
-                raise ConfigError(f"{place}: needed {needed}, got {type_of(part)}")
         if not isinstance(config, Config):
             config = parse(config, Path.cwd(), given=_given(frames, sources))
         super().__init__(

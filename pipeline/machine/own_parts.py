@@ -22,6 +22,7 @@ Own = TypeVar("Own", bound=OwnPart)
 def with_objects(
     config: Config,
     sources: Mapping[str, Any],
+    frames: Any = None,
     postprocess: Any = None,
     sinks: Sequence[Any] = (),
     *,
@@ -29,11 +30,26 @@ def with_objects(
 ) -> Config:
     """``config`` with objects in place of sources and of the postprocess, and behind its sinks.
 
-    ``live``: an async iterable of frames comes at its own pace. ConfigError naming the object
-    that does not fit.
+    ``frames`` are those of the only source. ``live``: an async iterable of frames comes at its
+    own pace. ConfigError naming the object that does not fit.
     """
+    if frames is not None:
+        if sources:
+            raise ConfigError("frames: give them in sources, as other sources are given")
+        if len(config.sources) > 1:
+            names = ", ".join(config.sources)
+            raise ConfigError(f"frames: they are those of one camera, but there are {names}")
+        (only,) = config.sources.items()
+        config = _with_source(config, only[0], _source(("frames",), only[1], frames, live))
     for name, part in sources.items():
-        config = _with_source(config, name, _source(config, name, part, live))
+        path = ("sources", name)
+        if name not in config.sources:
+            guess = problems.nearest(name, config.sources)
+            hint = f"; did you mean {guess!r}?" if guess else ""
+            text = f"there is no camera of that name{hint}"
+            raise ConfigError(problems.line("", path, text))
+        settings = _source(path, config.sources[name], part, live)
+        config = _with_source(config, name, settings)
     changes: dict[str, Any] = {}
     if postprocess is not None:
         kind = OwnPostprocessSettings(kind=type(postprocess).__name__)
@@ -89,16 +105,11 @@ def _unready(
             yield ("sinks", number), sink
 
 
-def _source(config: Config, name: str, part: Any, live: bool) -> SourceSettings:
-    settings = config.sources.get(name)
-    if settings is None:
-        guess = problems.nearest(name, config.sources)
-        hint = f"; did you mean {guess!r}?" if guess else ""
-        raise ConfigError(f"sources.{name}: there is no camera of that name{hint}")
+def _source(path: KeyPath, settings: SourceSettings, part: Any, live: bool) -> SourceSettings:
     changes: dict[str, Any] = {"kind": None}
     if isinstance(part, AsyncIterable):
         changes["live"] = live
-    return _with_object(("sources", name), settings.model_copy(update=changes), part)
+    return _with_object(path, settings.model_copy(update=changes), part)
 
 
 def _with_source(config: Config, name: str, source: SourceSettings) -> Config:

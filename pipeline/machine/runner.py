@@ -69,20 +69,13 @@ class Runner:
         postprocess: Any = None,
         sinks: Sequence[Any] = (),
     ) -> None:
-        given = dict(sources or {})
-        if frames is not None:
-            if given:
-                raise ConfigError("frames: give them in sources, as other sources are given")
-            if len(config.sources) > 1:
-                names = ", ".join(config.sources)
-                raise ConfigError(f"frames: they are those of one camera, but there are {names}")
-            given = dict.fromkeys(config.sources, frames)
         whole = isinstance(max_frames, int) and not isinstance(max_frames, bool)
         if max_frames is not None and (not whole or max_frames < 1):
             raise ConfigError(f"max_frames: needs a whole number above 0, got {max_frames!r}")
-        self.config = with_objects(config, given, postprocess, sinks, live=live)
-        own = [each for each in (*given.values(), postprocess, *sinks) if each is not None]
-        self._in_use = InUse(own)
+        given = dict(sources or {})
+        self.config = with_objects(config, given, frames, postprocess, sinks, live=live)
+        own = (*given.values(), frames, postprocess, *sinks)
+        self._in_use = InUse([each for each in own if each is not None])
         self.abandoned: list[Abandoned] = []
         self._max_frames = max_frames
         self._clock: Clock = clock or MonotonicClock()

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterable
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from pipeline import parts
-from pipeline.contracts import Reader, type_of
+from pipeline.contracts import Reader
 from pipeline.errors import ConfigError, SourceError, optional
 from pipeline.paths import is_pipe, is_url
 from pipeline.sources.settings import IMAGE_ENDINGS, STANDARD_INPUT, SourceSettings
@@ -65,8 +65,10 @@ def make_reader(
         from pipeline.sources.arrays import ArraysReader
 
         if not isinstance(source, AsyncIterable):
-            given = type_of(source)
-            raise ConfigError(f"source: needed settings or an async iterable, got {given}")
+            given = type(source).__name__
+            raise ConfigError(
+                f"source: needed settings, an async iterable or a Reader, got {given}"
+            )
         return ArraysReader(source, clock, loop or asyncio.get_running_loop(), live=live)
     kind = kind_of(source)
     if isinstance(source.given, AsyncIterable):

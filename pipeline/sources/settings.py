@@ -15,6 +15,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError, PydanticKnownError
 
+from pipeline.errors import ConfigError
 from pipeline.parts import Group, OwnPart, is_own, own_kind_schema, own_kinds
 from pipeline.redact import redact_uri
 
@@ -270,4 +271,7 @@ class SourceSettings(OwnPart):
         """Settings for a ``Reader``, or for an async iterable of arrays."""
         if isinstance(part, AsyncIterable):
             return self._of_object(part)
+        if not isinstance(part, type) and not hasattr(part, "grab"):
+            given = type(part).__name__
+            raise ConfigError(f"needed an async iterable of arrays or a Reader, got {given}")
         return super().with_object(part)

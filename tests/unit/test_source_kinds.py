@@ -59,7 +59,7 @@ def test_a_reader_is_its_own_reader() -> None:
 
 
 def test_a_source_of_another_kind_is_refused() -> None:
-    with pytest.raises(ConfigError, match="needed settings or an async iterable, got list"):
+    with pytest.raises(ConfigError, match="an async iterable or a Reader, got list"):
         make_reader([], MonotonicClock())  # type: ignore[arg-type]
 
 
