@@ -12,17 +12,17 @@ Direction = Literal["input", "output"]
 SlotState = Literal["free", "filling", "submitted", "done", "leased"]
 Route = Literal["slot", "bound", "copied"]
 
-class Drawer:
-    def draw(self, frame: npt.NDArray[np.uint8], into: npt.NDArray[np.uint8]) -> None: ...
+class Resizer:
+    def resize(self, frame: npt.NDArray[np.uint8], into: npt.NDArray[np.uint8]) -> None: ...
 
 @final
-class BgrDrawer(Drawer):
+class BgrResizer(Resizer):
     def __init__(
         self, rows: slice, columns: slice, height: int, width: int, swap: bool = False
     ) -> None: ...
 
 @final
-class PlanesDrawer(Drawer):
+class PlanesResizer(Resizer):
     def __init__(
         self,
         rows: slice,
@@ -155,9 +155,9 @@ class Slot:
         outputs: dict[int, npt.NDArray[Any]] | None = None,
     ) -> tuple[tuple[Route, ...], tuple[Route, ...]]: ...
     def copy_output(self, index: int, target: npt.NDArray[Any]) -> None: ...
-    def submit_drawing(
+    def submit_resized(
         self,
-        drawer: Drawer,
+        resizer: Resizer,
         frame: npt.NDArray[np.uint8],
         top: int,
         left: int,

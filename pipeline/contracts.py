@@ -19,7 +19,7 @@ from pipeline.memory.results import Detections, FrameMapping, Result
 
 if TYPE_CHECKING:
     from pipeline._native import TensorSpec
-    from pipeline.memory.ring import Drawing
+    from pipeline.memory.ring import ResizeStep
 
 __all__ = ["FrameMapping", "Postprocess", "Preprocess", "Reader", "Sink", "StreamInfo"]
 
@@ -74,7 +74,7 @@ class Preprocess(Protocol):
     def process(self, pixels: Image, target: npt.NDArray[Any], slot_index: int) -> None:
         """Fill ``target``, the input view of slot ``slot_index``, from a frame's ``pixels``."""
 
-    def drawing(self, slot_index: int) -> Drawing | None:
+    def resize_step(self, slot_index: int) -> ResizeStep | None:
         """Native equivalent of ``process`` for this slot, or None."""
 
 

@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "core/drawing.hpp"
 #include "core/error.hpp"
 #include "core/process_end.hpp"
+#include "core/resizer.hpp"
 #include "core/ring.hpp"
 #include "core/tensor_spec.hpp"
 
@@ -43,7 +43,7 @@ struct EngineCall {
 
 void bind_errors();
 void bind_tensor_spec(py::module_& module);
-void bind_drawing(py::module_& module);
+void bind_resizer(py::module_& module);
 void bind_engines(py::module_& module);
 void bind_executor(py::module_& module);
 void bind_mindspore_lite(py::module_& module);
@@ -57,8 +57,8 @@ void bind_ring(py::module_& module);
                                    const std::vector<std::pair<std::string, std::string>>& devices);
 // An instance of the Python class for this error.
 [[nodiscard]] py::object to_python(const Error& error);
-// A frame's buffer as its drawer takes it. Error(config) when it has another shape.
-[[nodiscard]] Frame to_frame(const Drawer& drawer, const py::array& array);
+// A frame's buffer as its resizer takes it. Error(config) when it has another shape.
+[[nodiscard]] Frame to_frame(const Resizer& resizer, const py::array& array);
 [[nodiscard]] py::dtype to_numpy(DType dtype);
 [[nodiscard]] Direction parse_direction(const std::string& text);
 // An array over driver memory; `owner` lives as long as the array or any slice of it.

@@ -19,7 +19,7 @@ PYBIND11_MODULE(_native_main, module) {
         pipeline::bind::py::cpp_function(&pipeline::guard_process_end));
     pipeline::bind::bind_errors();
     pipeline::bind::bind_tensor_spec(module);
-    pipeline::bind::bind_drawing(module);
+    pipeline::bind::bind_resizer(module);
     pipeline::bind::bind_engines(module);
     pipeline::bind::bind_executor(module);
     pipeline::bind::bind_ring(module);

@@ -1,11 +1,13 @@
 #include "core/ring.hpp"
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "bind/bind.hpp"
+#include "core/resize_step.hpp"
 
 namespace pipeline::bind {
 namespace {
@@ -109,17 +111,18 @@ void bind_slot(py::module_& module) {
             py::arg("index"))
         .def("submit", &submit, py::arg("inputs") = py::none(), py::arg("outputs") = py::none())
         .def(
-            "submit_drawing",
-            [](SlotHandle& slot, const std::shared_ptr<Drawer>& drawer, const py::array& frame,
+            "submit_resized",
+            [](SlotHandle& slot, const std::shared_ptr<Resizer>& resizer, const py::array& frame,
                std::size_t top, std::size_t left, std::optional<std::uint8_t> pad) {
-                slot.ring->submit(slot.id, Drawing{drawer, to_frame(*drawer, frame), top, left, pad});
+                slot.ring->submit(slot.id, std::make_unique<ResizeStep>(resizer, to_frame(*resizer, frame),
+                                                                        top, left, pad));
             },
-            py::arg("drawer").none(false), py::arg("frame"), py::arg("top"), py::arg("left"),
+            py::arg("resizer").none(false), py::arg("frame"), py::arg("top"), py::arg("left"),
             py::arg("pad") = py::none())
         .def("lease",
              [](SlotHandle& slot) {
                  const RunTimes times = slot.ring->lease(slot.id);
-                 return py::make_tuple(times.started_ns, times.finished_ns, times.drawing_ns);
+                 return py::make_tuple(times.started_ns, times.finished_ns, times.step_ns);
              })
         .def(
             "copy_output",

@@ -80,6 +80,7 @@ void Ring::add_slots(std::size_t depth) {
         slot->run_outputs.reserve(slot->outputs.size());
         slot->bound.reserve(slot->inputs.size() + slot->outputs.size());
         slot->borrowed.reserve(slot->inputs.size() + slot->outputs.size());
+        slot->routes.reserve(slot->inputs.size() + slot->outputs.size());
         slot->output_bound.assign(slot->outputs.size(), false);
         slots_.push_back(std::move(slot));
     }
@@ -176,16 +177,16 @@ void Ring::check_arrays(const Slot& slot, Direction direction, std::span<const U
     }
 }
 
-void Ring::bind(Slot& slot, Direction direction, std::span<const UserArray> arrays,
-                std::vector<Route>& routes) {
+void Ring::bind(Slot& slot, Direction direction, std::span<const UserArray> arrays) {
     auto& blocks = direction == Direction::input ? slot.run_inputs : slot.run_outputs;
-    const std::size_t first = routes.size();
+    const std::size_t first = slot.routes.size();
     blocks.clear();
     for (std::size_t i = 0; i < slot.own(direction).size(); ++i) {
         blocks.push_back(whole(slot, direction, i));
-        routes.push_back(Route::slot);
+        slot.routes.push_back(Route::slot);
     }
     for (const auto& array : arrays) {
+        Route& route = slot.routes[first + array.index];
         const auto& allocator = executor_->allocator(slot.context, direction, array.index);
         BlockRef ref = allocator->find(array.data);
         const std::size_t needed = executor_->spec(direction, array.index).driver_size();
@@ -194,13 +195,11 @@ void Ring::bind(Slot& slot, Direction direction, std::span<const UserArray> arra
         if (fits && (borrow(slot, direction, array.data) || !ref.of_slot())) {
             blocks[array.index] = ref.block();
             slot.bound.push_back(std::move(ref));
-            routes[first + array.index] = Route::bound;
+            route = Route::bound;
         } else {
-            routes[first + array.index] = Route::copied;
+            route = Route::copied;
         }
-        if (direction == Direction::output) {
-            slot.output_bound[array.index] = routes[first + array.index] == Route::bound;
-        }
+        if (direction == Direction::output) slot.output_bound[array.index] = route == Route::bound;
     }
 }
 
@@ -250,11 +249,13 @@ std::vector<Route> Ring::submit(SlotId id, std::span<const UserArray> inputs,
     executor_->queue(slot.context)->check_process();
     check_arrays(slot, Direction::input, inputs);
     check_arrays(slot, Direction::output, outputs);
-    std::vector<Route> routes = begin(slot, inputs, outputs);
+    begin(slot, inputs, outputs);
     lock.unlock();
     // The slot is ours until the command is posted: nobody else touches a submitted one.
+    std::vector<Route> routes;
     try {
-        copy_inputs(slot, inputs, routes);
+        routes = slot.routes;
+        copy_inputs(slot, inputs);
     } catch (...) {
         finish(slot, Error(Errc::run, "no memory to copy the inputs"), {});
         throw;
@@ -263,11 +264,10 @@ std::vector<Route> Ring::submit(SlotId id, std::span<const UserArray> inputs,
     return routes;
 }
 
-void Ring::copy_inputs(const Slot& slot, std::span<const UserArray> inputs,
-                       std::span<const Route> routes) const {
+void Ring::copy_inputs(const Slot& slot, std::span<const UserArray> inputs) const {
     for (const auto& array : inputs) {
         std::byte* const base = slot.run_inputs[array.index].base;
-        if (routes[array.index] != Route::copied || array.data == base) continue;
+        if (slot.routes[array.index] != Route::copied || array.data == base) continue;
         for_each_run(executor_->spec(Direction::input, array.index),
                      [&](std::size_t to, std::size_t from, std::size_t bytes) {
                          std::memmove(base + to, array.data + (array.driver_strides ? to : from), bytes);
@@ -276,24 +276,21 @@ void Ring::copy_inputs(const Slot& slot, std::span<const UserArray> inputs,
 }
 
 // filling -> submitted, on these blocks. Called with the lock held.
-std::vector<Route> Ring::begin(Slot& slot, std::span<const UserArray> inputs,
-                               std::span<const UserArray> outputs) {
-    std::vector<Route> routes;
-    routes.reserve(slot.inputs.size() + slot.outputs.size());
+void Ring::begin(Slot& slot, std::span<const UserArray> inputs, std::span<const UserArray> outputs) {
+    slot.routes.clear();
     std::fill(slot.output_bound.begin(), slot.output_bound.end(), false);
-    bind(slot, Direction::input, inputs, routes);
-    bind(slot, Direction::output, outputs, routes);
+    bind(slot, Direction::input, inputs);
+    bind(slot, Direction::output, outputs);
     slot.state = SlotState::submitted;
     slot.error.reset();
     slot.keep_alive = shared_from_this();
-    return routes;
 }
 
 void Ring::finish(Slot& slot, std::optional<Error> error, RunTimes times) noexcept {
     std::shared_ptr<Ring> keep;  // released last, and may well be the ring's end
+    const std::unique_ptr<InputStep> step = std::move(slot.step);
     const std::lock_guard lock(mutex_);
     keep = std::move(slot.keep_alive);
-    slot.drawing = {};
     slot.bound.clear();  // references only; the engine undid its own binding
     return_borrowed(slot);
     slot.error = std::move(error);
@@ -432,7 +429,7 @@ std::size_t Ring::running(std::size_t context) const noexcept {
 void Ring::close() noexcept {
     std::unique_lock lock(mutex_);
     shut();
-    drawn_.wait(lock, [this] { return drawing_ == 0; });  // who closes need not keep frames any longer
+    steps_ended_.wait(lock, [this] { return steps_ == 0; });  // what steps read may be freed now
 }
 
 // Called with the lock held.

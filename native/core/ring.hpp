@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "core/allocator.hpp"
-#include "core/drawing.hpp"
 #include "core/error.hpp"
 #include "core/executor.hpp"
+#include "core/input_step.hpp"
 #include "core/notifier.hpp"
 
 namespace pipeline {
@@ -60,16 +60,7 @@ struct SlotInfo {
 struct RunTimes {  // std::chrono::steady_clock
     std::int64_t started_ns = 0;
     std::int64_t finished_ns = 0;
-    std::int64_t drawing_ns = 0;  // how long drawing took, which ended at the start
-};
-
-// A picture for a slot's first input, uint8 (1, height, width, 3).
-struct Drawing {
-    std::shared_ptr<const Drawer> drawer;
-    Frame frame;          // kept until the run has ended or the ring is closed
-    std::size_t top = 0;  // where in the input its first pixel goes
-    std::size_t left = 0;
-    std::optional<std::uint8_t> pad;  // what the input is filled with before
+    std::int64_t step_ns = 0;  // how long the input step took, which ended at the start
 };
 
 class Ring;
@@ -117,9 +108,9 @@ public:
     // filling -> submitted. All sizes are checked before anything is copied or changed.
     std::vector<Route> submit(SlotId id, std::span<const UserArray> inputs,
                               std::span<const UserArray> outputs);
-    // The same with the slot's own blocks, where the context's thread draws the picture before it runs.
-    // Throws Errc::binding when the picture does not fit.
-    void submit(SlotId id, Drawing drawing);
+    // The same with the slot's own blocks, where `step` fills the first input on the context's thread
+    // before it runs. Throws what the step's `check` throws.
+    void submit(SlotId id, std::unique_ptr<InputStep> step);
     // Runs that finished and whose slot was not released meanwhile.
     [[nodiscard]] std::vector<Completion> drain();
     // done -> leased
@@ -147,9 +138,8 @@ public:
 
 private:
     friend class View;
-    struct Canvas;
     struct Slot;
-    class DrawingGuard;
+    class StepGuard;
 
     Ring(std::shared_ptr<Executor> executor, std::size_t depth);
     void add_slots(std::size_t depth);
@@ -161,15 +151,12 @@ private:
     Slot& checked(SlotId id) const;
     void expect(const Slot& slot, SlotState state, std::string_view action) const;
     void check_arrays(const Slot& slot, Direction direction, std::span<const UserArray> arrays) const;
-    [[nodiscard]] Canvas canvas(Slot& slot, const Drawing& drawing) const;
     void check_wanted(const Slot& slot) const;
-    bool begin_drawing(const Slot& slot) noexcept;
-    void end_drawing() noexcept;
-    void copy_inputs(const Slot& slot, std::span<const UserArray> inputs,
-                     std::span<const Route> routes) const;
-    std::vector<Route> begin(Slot& slot, std::span<const UserArray> inputs,
-                             std::span<const UserArray> outputs);
-    void bind(Slot& slot, Direction direction, std::span<const UserArray> arrays, std::vector<Route>& routes);
+    bool begin_step() noexcept;
+    void end_step() noexcept;
+    void copy_inputs(const Slot& slot, std::span<const UserArray> inputs) const;
+    void begin(Slot& slot, std::span<const UserArray> inputs, std::span<const UserArray> outputs);
+    void bind(Slot& slot, Direction direction, std::span<const UserArray> arrays);
     void finish(Slot& slot, std::optional<Error> error, RunTimes times) noexcept;
     void settle(Slot& slot) noexcept;
     void drop_view(std::size_t slot) noexcept;
@@ -185,8 +172,8 @@ private:
     std::vector<std::unique_ptr<Slot>> slots_;
     std::vector<Slot*> finished_;
     std::vector<std::size_t> busy_;  // scratch of try_acquire: slots at work, by context
-    std::size_t drawing_ = 0;        // slots whose picture is being drawn
-    std::condition_variable drawn_;
+    std::size_t steps_ = 0;          // input steps that run now
+    std::condition_variable steps_ended_;
     bool want_free_ = false;
     bool reshaping_ = false;  // slots belong to the thread that reshapes them
     bool closed_ = false;

@@ -1,6 +1,5 @@
-// What the thread of a context does with a slot: draw the picture, if there is one, and run.
+// What the thread of a context does with a slot: the input step, if there is one, and the run.
 #include <chrono>
-#include <cstring>
 #include <string>
 #include <utility>
 
@@ -17,15 +16,15 @@ std::int64_t now_ns() {
 
 }  // namespace
 
-// While a picture is drawn, whoever closes the ring waits, as it keeps the frame.
-class Ring::DrawingGuard {
+// While an input step runs, whoever closes the ring waits, as it keeps what the step reads.
+class Ring::StepGuard {
 public:
-    DrawingGuard(Ring& ring, const Slot& slot) noexcept : ring_(ring.begin_drawing(slot) ? &ring : nullptr) {}
-    ~DrawingGuard() {
-        if (ring_ != nullptr) ring_->end_drawing();
+    explicit StepGuard(Ring& ring) noexcept : ring_(ring.begin_step() ? &ring : nullptr) {}
+    ~StepGuard() {
+        if (ring_ != nullptr) ring_->end_step();
     }
-    DrawingGuard(const DrawingGuard&) = delete;
-    DrawingGuard& operator=(const DrawingGuard&) = delete;
+    StepGuard(const StepGuard&) = delete;
+    StepGuard& operator=(const StepGuard&) = delete;
     [[nodiscard]] explicit operator bool() const noexcept { return ring_ != nullptr; }
 
 private:
@@ -37,13 +36,11 @@ void Ring::Slot::execute(EngineContext& engine) noexcept {
     RunTimes run_times{now_ns(), 0, 0};
     try {
         ring->check_wanted(*this);
-        if (const DrawingGuard drawing_now(*ring, *this); drawing_now) {
-            draw();
-        }
-        if (drawing.drawer) {
-            const std::int64_t drawn_ns = now_ns();
-            run_times.drawing_ns = drawn_ns - run_times.started_ns;
-            run_times.started_ns = drawn_ns;
+        if (step) {
+            if (const StepGuard running(*ring); running) step->run(run_inputs[0].base);
+            const std::int64_t filled_ns = now_ns();
+            run_times.step_ns = filled_ns - run_times.started_ns;
+            run_times.started_ns = filled_ns;
         }
         engine.run({run_inputs, run_outputs});
     } catch (const Error& e) {
@@ -57,51 +54,16 @@ void Ring::Slot::execute(EngineContext& engine) noexcept {
     ring->finish(*this, std::move(failure), run_times);
 }
 
-void Ring::Slot::draw() const {
-    if (drawing.pad) {
-        for (std::size_t row = 0; row < input.rows; ++row) {
-            std::memset(input.pixels.row(row), *drawing.pad, input.columns * 3);
-        }
-    }
-    drawing.drawer->draw(drawing.frame,
-                         {input.pixels.row(drawing.top) + drawing.left * 3, input.pixels.stride});
-}
-
-void Ring::submit(SlotId id, Drawing drawing) {
+void Ring::submit(SlotId id, std::unique_ptr<InputStep> step) {
     std::unique_lock lock(mutex_);
     Slot& slot = checked(id);
     expect(slot, SlotState::filling, "run");
     executor_->queue(slot.context)->check_process();
-    slot.input = canvas(slot, drawing);
+    step->check(executor_->spec(Direction::input, 0));
     begin(slot, {}, {});
-    slot.drawing = std::move(drawing);
+    slot.step = std::move(step);
     lock.unlock();
     executor_->queue(slot.context)->post(slot);
-}
-
-Ring::Canvas Ring::canvas(Slot& slot, const Drawing& drawing) const {
-    const TensorSpec& spec = executor_->spec(Direction::input, 0);
-    const auto refuse = [&](const std::string& what) {
-        throw Error(Errc::binding, "slot " + std::to_string(slot.index) + ": " +
-                                       tensor_place(spec, Direction::input, 0) + what);
-    };
-    const auto strides = spec.strides();
-    if (spec.dtype != DType::u8 || spec.shape.size() != 4 || spec.shape[0] != 1 || spec.shape[3] != 3 ||
-        strides[3] != 1 || strides[2] != 3) {
-        refuse("pictures can only be drawn on uint8 (1, height, width, 3)");
-    }
-    const Canvas result{{reinterpret_cast<std::uint8_t*>(whole(slot, Direction::input, 0).base), strides[1]},
-                        static_cast<std::size_t>(spec.shape[1]),
-                        static_cast<std::size_t>(spec.shape[2])};
-    const Area& area = drawing.drawer->area();
-    const auto inside = [](std::size_t at, std::size_t length, std::size_t all) {
-        return at <= all && length <= all - at;
-    };
-    if (!inside(drawing.top, area.height, result.rows) || !inside(drawing.left, area.width, result.columns)) {
-        refuse("the picture is larger than what is left of the input");
-    }
-    if (!drawing.drawer->within(drawing.frame)) refuse("the frame does not hold what is to be drawn");
-    return result;
 }
 
 // Nobody takes what a run computes for a slot that was given back, or when the ring was closed.
@@ -112,17 +74,17 @@ void Ring::check_wanted(const Slot& slot) const {
     }
 }
 
-// Whether there is a picture to draw, and still somebody who keeps the frame for it.
-bool Ring::begin_drawing(const Slot& slot) noexcept {
+// False once the ring is closed: what the step reads may be gone.
+bool Ring::begin_step() noexcept {
     const std::lock_guard lock(mutex_);
-    if (!slot.drawing.drawer || closed_) return false;
-    ++drawing_;
+    if (closed_) return false;
+    ++steps_;
     return true;
 }
 
-void Ring::end_drawing() noexcept {
+void Ring::end_step() noexcept {
     const std::lock_guard lock(mutex_);
-    if (--drawing_ == 0) drawn_.notify_all();
+    if (--steps_ == 0) steps_ended_.notify_all();
 }
 
 }  // namespace pipeline

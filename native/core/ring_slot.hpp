@@ -17,17 +17,9 @@ inline std::string tensor_place(const TensorSpec& spec, Direction direction, std
     return std::string(direction_name(direction)) + " " + std::to_string(index) + " '" + spec.name + "': ";
 }
 
-// An input that pictures are drawn on, and its size in pixels.
-struct Ring::Canvas {
-    Target pixels;
-    std::size_t rows = 0;
-    std::size_t columns = 0;
-};
-
 // The command is the run: submitting a slot links it into its context's queue and allocates nothing.
 struct Ring::Slot final : Command {
     void execute(EngineContext& engine) noexcept override;
-    void draw() const;
     [[nodiscard]] std::vector<BlockRef>& own(Direction direction) noexcept {
         return direction == Direction::input ? inputs : outputs;
     }
@@ -53,8 +45,8 @@ struct Ring::Slot final : Command {
     std::vector<BlockRef> bound;       // callers' blocks, referred to while the run lasts
     std::vector<Slot*> borrowed;       // slots whose blocks those are; each counts as viewed
     std::vector<bool> output_bound;    // outputs that went elsewhere
-    Drawing drawing;                   // without a drawer where there is none
-    Canvas input;                      // what it is drawn on
+    std::vector<Route> routes;         // of all inputs, then of all outputs
+    std::unique_ptr<InputStep> step;   // fills the first input before the run, if there is one
     std::shared_ptr<Ring> keep_alive;  // while submitted
 };
 

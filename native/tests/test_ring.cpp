@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "check.hpp"
+#include "core/resize_step.hpp"
 #include "core/ring.hpp"
 #include "support.hpp"
 
@@ -194,17 +195,16 @@ void an_unwritten_output_is_found_at_the_start() {
     CHECK(executor->counters().live_blocks == 0);
 }
 
-// A frame of one color, drawn `side` pixels large with the input's edge around it.
-Drawing drawing(const std::vector<std::uint8_t>& frame, std::size_t side, std::optional<std::uint8_t> pad) {
+// A frame of one color, resized to `side` pixels with the input's edge around it.
+std::unique_ptr<InputStep> resized(const std::vector<std::uint8_t>& frame, std::size_t side,
+                                   std::optional<std::uint8_t> pad, std::size_t rows = 8,
+                                   std::size_t moved = 0) {
     const std::size_t at = (4 - side) / 2;
-    return {std::make_shared<BgrDrawer>(Area{0, 0, 8, 8, side, side}, false),
-            {{frame.data(), 24}, 8, 8},
-            at,
-            at,
-            pad};
+    return std::make_unique<ResizeStep>(std::make_shared<BgrResizer>(Area{0, 0, 8, 8, side, side}, false),
+                                        Frame{{frame.data(), 24}, rows, 8}, at, at + moved, pad);
 }
 
-void the_context_draws_a_frame_before_it_runs() {
+void the_context_resizes_a_frame_before_it_runs() {
     const auto executor = test::executor(test::options(2));
     const auto ring = Ring::create(executor, 4, true);
     std::vector<std::uint8_t> frame(8 * 8 * 3);
@@ -212,11 +212,11 @@ void the_context_draws_a_frame_before_it_runs() {
         std::fill(frame.begin(), frame.end(), static_cast<std::uint8_t>(i));
         const std::size_t side = i % 2 == 0 ? 4 : 2;
         const SlotId id = test::acquire(*ring);
-        ring->submit(id, drawing(frame, side, std::uint8_t{77}));
+        ring->submit(id, resized(frame, side, std::uint8_t{77}));
         const auto done = test::wait_completions(*ring);
         CHECK(done.size() == 1 && !done[0].error);
         const RunTimes times = ring->lease(id);
-        CHECK(times.drawing_ns > 0 && times.finished_ns >= times.started_ns);
+        CHECK(times.step_ns > 0 && times.finished_ns >= times.started_ns);
         const auto view = ring->view(id, Direction::output, 0);
         float values[10];
         std::memcpy(values, view->data(), sizeof values);
@@ -231,27 +231,23 @@ void the_context_draws_a_frame_before_it_runs() {
     CHECK(executor->counters().live_blocks == 0);
 }
 
-void drawings_that_do_not_fit_are_refused() {
+void frames_that_do_not_fit_are_refused() {
     const std::vector<std::uint8_t> frame(8 * 8 * 3);
     const auto ring = Ring::create(test::executor(), 1, true);
     const SlotId id = test::acquire(*ring);
-    Drawing moved = drawing(frame, 4, {});
-    moved.left = 1;
-    CHECK_THROWS(ring->submit(id, moved), Errc::binding, "larger than what is left");
-    Drawing small = drawing(frame, 4, {});
-    small.frame.rows = 7;
-    CHECK_THROWS(ring->submit(id, small), Errc::binding, "the frame does not hold");
+    CHECK_THROWS(ring->submit(id, resized(frame, 4, {}, 8, 1)), Errc::binding, "larger than what is left");
+    CHECK_THROWS(ring->submit(id, resized(frame, 4, {}, 7)), Errc::binding, "the frame does not hold");
     CHECK(ring->info(id).state == SlotState::filling);
-    ring->submit(id, drawing(frame, 4, {}));
-    CHECK_THROWS(ring->submit(id, drawing(frame, 4, {})), Errc::slot_state);
+    ring->submit(id, resized(frame, 4, {}));
+    CHECK_THROWS(ring->submit(id, resized(frame, 4, {})), Errc::slot_state);
     CHECK(test::wait_completions(*ring).size() == 1);
     ring->close();
 
     auto flat = test::options();
     flat.inputs = {{"image", DType::u8, {1, 48}, "", 0, {}}};
     const auto other = Ring::create(test::executor(flat), 1, true);
-    CHECK_THROWS(other->submit(test::acquire(*other), drawing(frame, 4, {})), Errc::binding,
-                 "can only be drawn on uint8 (1, height, width, 3)");
+    CHECK_THROWS(other->submit(test::acquire(*other), resized(frame, 4, {})), Errc::binding,
+                 "can only be resized into uint8 (1, height, width, 3)");
     other->close();
 }
 
@@ -262,7 +258,7 @@ void frames_may_go_once_the_ring_is_closed() {
         const auto ring = Ring::create(executor, 6, false);
         {
             const std::vector<std::uint8_t> frame(8 * 8 * 3, 1);
-            for (int k = 0; k < 6; ++k) ring->submit(test::acquire(*ring), drawing(frame, 4, {}));
+            for (int k = 0; k < 6; ++k) ring->submit(test::acquire(*ring), resized(frame, 4, {}));
             ring->close();
         }
         CHECK(executor->close(std::chrono::seconds(20)));
@@ -280,7 +276,7 @@ int main() {
     failed_runs_return_their_slot();
     contexts_share_the_work();
     an_unwritten_output_is_found_at_the_start();
-    the_context_draws_a_frame_before_it_runs();
-    drawings_that_do_not_fit_are_refused();
+    the_context_resizes_a_frame_before_it_runs();
+    frames_that_do_not_fit_are_refused();
     frames_may_go_once_the_ring_is_closed();
 }

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "core/drawing.hpp"
+#include "core/input_step.hpp"
 #include "core/ring.hpp"
 #include "support.hpp"
 
@@ -271,25 +271,26 @@ void a_slot_whose_block_a_run_works_on_is_kept() {
     ring->close();
 }
 
-struct Throwing final : Drawer {
-    Throwing() : Drawer({0, 0, 4, 4, 4, 4}) {}
-    void draw(const Frame& /*frame*/, Target /*target*/) const override { throw std::bad_alloc(); }
+struct Throwing final : InputStep {
+    explicit Throwing(bool fits) : suits(fits) {}
+    void check(const TensorSpec& /*input*/) override {
+        if (!suits) throw Error(Errc::binding, "does not suit");
+    }
+    void run(std::byte* /*input*/) override { throw std::bad_alloc(); }
+    bool suits;
 };
 
-void an_exception_while_drawing_fails_the_run_only() {
+void an_exception_of_an_input_step_fails_the_run_only() {
     Opened it;
     const auto ring = Ring::create(it.executor, 1, true);
-    std::uint8_t pixels[48]{};
-    const Frame frame{{pixels, 12}, 4, 4};
     const SlotId id = test::acquire(*ring);
-    const auto drawer = std::make_shared<Throwing>();
-    CHECK_THROWS(ring->submit(id, Drawing{drawer, frame, std::size_t(-1), 0, {}}), Errc::binding);
-    ring->submit(id, Drawing{drawer, frame, 0, 0, {}});
+    CHECK_THROWS(ring->submit(id, std::make_unique<Throwing>(false)), Errc::binding, "does not suit");
+    ring->submit(id, std::make_unique<Throwing>(true));
     const auto done = test::wait_completions(*ring);
     CHECK(done.size() == 1 && done[0].error);
     CHECK(it.calls->runs == 0);
     ring->release(id);
-    ring->close();  // does not wait for a drawing that ended
+    ring->close();  // does not wait for a step that ended
 }
 
 }  // namespace
@@ -303,6 +304,6 @@ int main() {
     runs_that_nobody_wants_are_not_computed();
     a_hanging_run_does_not_hold_up_close();
     a_slot_whose_block_a_run_works_on_is_kept();
-    an_exception_while_drawing_fails_the_run_only();
+    an_exception_of_an_input_step_fails_the_run_only();
     return 0;
 }

@@ -103,7 +103,7 @@ class PostprocessStage(Stage):
     def _on_the_clock(self, item: InFlight, report: RunReport) -> RunReport:
         """The run by this pipeline's own clock; the engine knows the machine's only."""
         now = self._clock.now()
-        return report._replace(started_ns=item.submitted_ns, finished_ns=now, drawing_ns=0)
+        return report._replace(started_ns=item.submitted_ns, finished_ns=now, resize_ns=0)
 
     async def _finish(self, item: InFlight, report: RunReport) -> None:
         """Decode the frames of one slot and deliver them; the last one gives it back."""
@@ -227,7 +227,7 @@ def _stamps(
         frame.grabbed_ns,
         frame.retrieved_ns,
         placed.started_ns,
-        item.submitted_ns + report.drawing_ns,
+        item.submitted_ns + report.resize_ns,
         report.started_ns,
         report.finished_ns,
         started,

@@ -126,8 +126,8 @@ class SlotFiller:
             if placed is not None:
                 placed.frame.release()
 
-    def draw(self, item: InFlight) -> bool:
-        """Start the run of the slot's one frame, which the run's own thread draws. On the loop.
+    def start_resizing(self, item: InFlight) -> bool:
+        """Start the run of the slot's one frame, which its own thread resizes. On the loop.
 
         False, and nothing was done, where preprocessing needs its thread.
         """
@@ -137,17 +137,17 @@ class SlotFiller:
             return False  # fitting preprocess to it may take long
         try:
             self._claim(item.ring, item.slot.index, feed)
-            drawing = feed.faults.call("preprocess", feed.preprocess.drawing, item.slot.index)
+            step = feed.faults.call("preprocess", feed.preprocess.resize_step, item.slot.index)
         except SourceError as error:
             self._failed(placed, error)
             feed.fail(error, frame.sequence)
             item.run.fail(error)
             return True
-        if drawing is None:
+        if step is None:
             return False
         placed.mapping = feed.preprocess.mapping
         placed.started_ns = item.submitted_ns = self._clock.now()
-        item.run.draw(drawing, frame.pixels)
+        item.run.start_resizing(step, frame.pixels)
         return True
 
     @staticmethod

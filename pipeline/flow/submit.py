@@ -21,7 +21,7 @@ class SubmitStage(Stage):
     """Waits for a slot first and for a frame then, so that the frame is the newest there is.
 
     Which camera is next is the selector's choice. Where the model takes a batch, a slot waits
-    up to ``batch_wait_s`` after its first frame for the others. The run's own thread draws the
+    up to ``batch_wait_s`` after its first frame for the others. The run's own thread resizes the
     frame where it can; else the stage's thread writes it and starts the run. The loop hears of it
     when the run has ended. With ``newest`` no more runs are begun than there are contexts: a frame
     that queued for one would age meanwhile.
@@ -86,7 +86,7 @@ class SubmitStage(Stage):
     async def _submit(self, item: InFlight, frame: Frame) -> None:
         """Have the frame written, those that follow it soon in a batch, and the run started."""
         try:
-            drawn = self._place(item, frame)
+            started = self._place(item, frame)
             if item.batch > 1:
                 await self._fill(item)
             await self._in_flight.put(item)
@@ -95,7 +95,7 @@ class SubmitStage(Stage):
             raise
         # Where age counts, the next frame is not chosen before there is somebody to write it.
         aged = item.placed[0].feed.max_age_ns is not None
-        if not drawn and (aged or (self.newest and self._engine.contexts > 1)):
+        if not started and (aged or (self.newest and self._engine.contexts > 1)):
             await self._call(_reached)
 
     async def _fill(self, item: InFlight) -> None:
@@ -112,13 +112,13 @@ class SubmitStage(Stage):
     def _place(self, item: InFlight, frame: Frame) -> bool:
         """Have the frame written to the next place in the slot; the last one starts the run.
 
-        Whether the run's own thread does it, so that the stage's has nothing to do.
+        True if the run's own thread does it, so that the stage's has nothing to do.
         """
         index, feed = len(item.placed), self._feeds[frame.camera]
         item.placed.append(BatchItem(frame, feed))
-        # One context that is at work already had better not be kept from it by drawing.
+        # With a single busy context, do not spend its thread on resizing.
         idle = self.newest or self._engine.contexts > 1
-        if item.batch == 1 and idle and self._filler.draw(item):
+        if item.batch == 1 and idle and self._filler.start_resizing(item):
             return True
         frame.retain()
         self._send(item, index, index + 1 == item.batch)

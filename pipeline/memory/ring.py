@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pipeline import _native
     from pipeline.memory.frame import Image
 
-__all__ = ["Drawing", "PreparedRun", "Ring", "RunReport", "Slot", "SlotInfo", "TensorViews"]
+__all__ = ["PreparedRun", "ResizeStep", "Ring", "RunReport", "Slot", "SlotInfo", "TensorViews"]
 
 Array = npt.NDArray[Any]
 _log = logging.getLogger(__name__)
@@ -43,18 +43,18 @@ class RunReport(NamedTuple):
     outputs: tuple[_native.Route, ...]
     started_ns: int
     finished_ns: int
-    drawing_ns: int = 0
+    resize_ns: int = 0
     """Time that the engine's thread took to resize the frame before, if it did."""
 
 
-class Drawing(NamedTuple):
-    """A picture that the thread of a run draws from a frame, before it runs.
+class ResizeStep(NamedTuple):
+    """How the thread of a run resizes a frame into the first input, before it runs.
 
-    ``top`` and ``left`` say where in the first input, in pixels; ``pad`` is what the input is
-    filled with before, None where that was done.
+    ``top`` and ``left`` say where in the input, in pixels; ``pad`` is what the input is filled
+    with before, None where that was done.
     """
 
-    drawer: _native.Drawer
+    resizer: _native.Resizer
     top: int
     left: int
     pad: int | None
@@ -153,27 +153,27 @@ class PreparedRun:
     Who cannot start it calls ``fail``, on the loop.
     """
 
-    __slots__ = ("_drawn", "_handle", "future")
+    __slots__ = ("_frames", "_handle", "future")
 
     def __init__(
-        self, handle: _native.Slot, future: asyncio.Future[RunReport], drawn: dict[int, Image]
+        self, handle: _native.Slot, future: asyncio.Future[RunReport], frames: dict[int, Image]
     ) -> None:
         self._handle = handle
-        self._drawn = drawn
+        self._frames = frames
         self.future = future
 
     def start(self) -> None:
         """Start it and return at once. Raises what ``submit`` raises."""
         self._handle.submit(None, None)
 
-    def draw(self, drawing: Drawing, frame: Image) -> None:
-        """Start it; its thread draws ``frame`` into the first input before. On the loop.
+    def start_resizing(self, step: ResizeStep, frame: Image) -> None:
+        """Start it; its thread resizes ``frame`` into the first input before. On the loop.
 
-        Raises BindingError when the picture does not fit.
+        Raises BindingError when the resized frame does not fit.
         """
-        drawer, top, left, pad = drawing
-        self._handle.submit_drawing(drawer, frame, top, left, pad)
-        self._drawn[self._handle.index] = frame
+        resizer, top, left, pad = step
+        self._handle.submit_resized(resizer, frame, top, left, pad)
+        self._frames[self._handle.index] = frame
 
     def fail(self, error: BaseException) -> None:
         """It was not started, for this reason."""
@@ -228,7 +228,7 @@ class Ring:
         self._waiting_since = 0.0
         self._hint: asyncio.TimerHandle | None = None  # left running, as most waits are short
         # Frames that were drawn last: not freed while a thread may look at them.
-        self._drawn: dict[int, Image] = {}
+        self._frames: dict[int, Image] = {}
         self._closed = False
         # Weakly: a ring that its program dropped must not live for as long as the loop.
         self._loop.add_reader(native.fileno(), _ready, weakref.ref(self))
@@ -335,7 +335,7 @@ class Ring:
         future: asyncio.Future[RunReport] = self._loop.create_future()
         # Before it is started: its end must find it.
         self._runs[handle.index, handle.generation] = _Run(handle, future, self._own_routes, {})
-        return PreparedRun(handle, future, self._drawn)
+        return PreparedRun(handle, future, self._frames)
 
     def _on_ready(self) -> None:
         for index, generation, error in self._native.drain():

@@ -13,14 +13,14 @@ from pipeline.contracts import FrameMapping
 from pipeline.errors import ConfigError, PipelineError
 from pipeline.memory.frame import FrameFormat, Image
 from pipeline.memory.i420 import Order
-from pipeline.memory.ring import Drawing
-from pipeline.preprocess.resize import Area, Drawer, Interpolation, NativeDrawer, native_drawer
+from pipeline.memory.ring import ResizeStep
+from pipeline.preprocess.resize import Area, Interpolation, NativeResizer, Resizer, native_resizer
 
 if TYPE_CHECKING:
     from pipeline import _native
     from pipeline._native import TensorSpec
 
-__all__ = ["PreprocessSettings", "Preprocessor", "make_drawer"]
+__all__ = ["PreprocessSettings", "Preprocessor", "make_resizer"]
 
 
 def _not_zero(value: float) -> float:
@@ -90,8 +90,8 @@ class Preprocessor:
         self._settings = settings
         self._swap = swap_colors
         self._geometry: _Geometry | None = None
-        self._drawer: Drawer | None = None
-        self._native: _native.Drawer | None = None
+        self._resizer: Resizer | None = None
+        self._native: _native.Resizer | None = None
         self._frame_shape: tuple[int, ...] = (0, 0, 3)
         self._shape = (1, 0, 0, 3)
         self._padded: set[int] = set()
@@ -119,8 +119,8 @@ class Preprocessor:
         rows, columns = self._geometry.target
         area = Area(*self._geometry.source, columns.stop - columns.start, rows.stop - rows.start)
         order: Order = "grey" if channels == 1 else "rgb" if self._swap else "bgr"
-        self._drawer = make_drawer(frame_format, area, order, self._settings.interpolation)
-        native = self._drawer.native if isinstance(self._drawer, NativeDrawer) else None
+        self._resizer = make_resizer(frame_format, area, order, self._settings.interpolation)
+        native = self._resizer.native if isinstance(self._resizer, NativeResizer) else None
         dense = spec.shape[0] == 1 and tuple(spec.strides[2:]) == (3, 1)
         self._native = native if dense else None
 
@@ -148,45 +148,45 @@ class Preprocessor:
             target.fill(self._settings.pad)
             self._padded.add(slot_index)
         inner = target[0, ..., 0] if self._shape[3] == 1 else target[0]
-        self._draw(pixels, inner[placement.target])
+        self._resize(pixels, inner[placement.target])
 
-    def drawing(self, slot_index: int) -> Drawing | None:
+    def resize_step(self, slot_index: int) -> ResizeStep | None:
         """Native equivalent of ``process``, which the caller then must run."""
         if self._native is None:
             return None
         rows, columns = self._opened().target
         pad = None if slot_index in self._padded else self._settings.pad
         self._padded.add(slot_index)
-        return Drawing(self._native, rows.start, columns.start, pad)
+        return ResizeStep(self._native, rows.start, columns.start, pad)
 
     def _opened(self) -> _Geometry:
         if self._geometry is None:
             raise PipelineError("preprocess: not open")
         return self._geometry
 
-    def _draw(self, pixels: Image, inner: npt.NDArray[np.uint8]) -> None:
-        assert self._drawer is not None
+    def _resize(self, pixels: Image, inner: npt.NDArray[np.uint8]) -> None:
+        assert self._resizer is not None
         # OpenCV takes any distance between rows, but none within a row.
         dense = inner.strides[1:] == ((1,) if inner.ndim == 2 else (inner.shape[2], 1))
         if not dense and self._beside is None:
             self._beside = np.empty(inner.shape, np.uint8)
         into = inner if dense or self._beside is None else self._beside
-        made = self._drawer.draw(pixels, into)
+        made = self._resizer.resize(pixels, into)
         if made is not inner and made.ctypes.data != inner.ctypes.data:
             np.copyto(inner, made)
             self.copies += 1
 
 
-def make_drawer(
+def make_resizer(
     form: FrameFormat, area: Area, order: Order, interpolation: Interpolation
-) -> Drawer:
-    """A drawer of images (height, width, 3), or (height, width) where ``order`` is grey."""
+) -> Resizer:
+    """A resizer to images (height, width, 3), or (height, width) where ``order`` is grey."""
     if order != "grey" and interpolation == "linear":
-        return native_drawer(form, area, order)
-    # OpenCV is tens of megabytes, so only where it draws.
-    from pipeline.preprocess.resize_opencv import make_opencv_drawer
+        return native_resizer(form, area, order)
+    # OpenCV is tens of megabytes, so only where it resizes.
+    from pipeline.preprocess.resize_opencv import make_opencv_resizer
 
-    return make_opencv_drawer(form, area, order, interpolation)
+    return make_opencv_resizer(form, area, order, interpolation)
 
 
 def _picture(spec: TensorSpec) -> tuple[int, int, int]:

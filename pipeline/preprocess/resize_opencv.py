@@ -1,4 +1,4 @@
-"""The drawers that use OpenCV: other interpolations than linear, and grey models."""
+"""The resizers that use OpenCV: other interpolations than linear, and grey models."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import numpy.typing as npt
 
 from pipeline.memory.frame import FrameFormat, Image
 from pipeline.memory.i420 import Order, luma_table, planes_of, weights
-from pipeline.preprocess.resize import Area, Drawer, Interpolation
+from pipeline.preprocess.resize import Area, Interpolation, Resizer
 
-__all__ = ["make_opencv_drawer"]
+__all__ = ["make_opencv_resizer"]
 
 _FLAGS: dict[Interpolation, int] = {
     "linear": cv2.INTER_LINEAR,
@@ -19,19 +19,19 @@ _FLAGS: dict[Interpolation, int] = {
 }
 
 
-def make_opencv_drawer(
+def make_opencv_resizer(
     form: FrameFormat, area: Area, order: Order, interpolation: Interpolation
-) -> Drawer:
-    """A drawer for what ``preprocessor.make_drawer`` asks."""
+) -> Resizer:
+    """A resizer for what ``preprocessor.make_resizer`` asks."""
     flag = _FLAGS[interpolation]
     if form.pixels == "bgr":
-        return _BgrDrawer(area, order, flag)
+        return _BgrResizer(area, order, flag)
     if order == "grey" and form.matrix == "601":
-        return _LumaDrawer(area, form.full_range, flag)
-    return _PlanesDrawer(area, weights(form.matrix, form.full_range, order), flag)
+        return _LumaResizer(area, form.full_range, flag)
+    return _PlanesResizer(area, weights(form.matrix, form.full_range, order), flag)
 
 
-class _BgrDrawer:
+class _BgrResizer:
     def __init__(self, area: Area, order: Order, interpolation: int) -> None:
         self._part = area[:2]
         self._interpolation = interpolation
@@ -41,7 +41,7 @@ class _BgrDrawer:
         if order != "bgr":
             self._color = np.empty((area.height, area.width, 3), np.uint8)
 
-    def draw(self, pixels: Image, into: Image) -> Image:
+    def resize(self, pixels: Image, into: Image) -> Image:
         part = pixels[self._part]
         if self._color is None:
             return _resize(part, into, self._interpolation)
@@ -49,7 +49,7 @@ class _BgrDrawer:
         return np.asarray(cv2.cvtColor(color, self._code, dst=into), np.uint8)
 
 
-class _LumaDrawer:
+class _LumaResizer:
     """Grey from Y alone, which BT.601 has in common with OpenCV's grey."""
 
     def __init__(self, area: Area, full_range: bool, interpolation: int) -> None:
@@ -57,7 +57,7 @@ class _LumaDrawer:
         self._interpolation = interpolation
         self._luma = None if full_range else np.empty((area.height, area.width), np.uint8)
 
-    def draw(self, pixels: Image, into: Image) -> Image:
+    def resize(self, pixels: Image, into: Image) -> Image:
         part = planes_of(pixels).y[self._part]
         if self._luma is None:
             return _resize(part, into, self._interpolation)
@@ -65,7 +65,7 @@ class _LumaDrawer:
         return np.asarray(cv2.LUT(luma, luma_table(), dst=into), np.uint8)
 
 
-class _PlanesDrawer:
+class _PlanesResizer:
     """Each plane is resized by itself, so only as many pixels as the model has are converted."""
 
     def __init__(self, area: Area, weights: npt.NDArray[np.float32], interpolation: int) -> None:
@@ -76,7 +76,7 @@ class _PlanesDrawer:
         self._planes = [np.empty((area.height, area.width), np.uint8) for _ in range(3)]
         self._joined = np.empty((area.height, area.width, 3), np.uint8)
 
-    def draw(self, pixels: Image, into: Image) -> Image:
+    def resize(self, pixels: Image, into: Image) -> Image:
         y, u, v = planes_of(pixels)
         parts = (y[self._luma], u[self._chroma], v[self._chroma])
         for part, scratch in zip(parts, self._planes, strict=True):

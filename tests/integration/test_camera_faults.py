@@ -174,7 +174,7 @@ async def test_a_size_that_grows_beyond_the_limit_loses_that_camera_alone(
     await survives(until, errors, lost=3)
 
 
-@pytest.mark.parametrize("part", ["open", "process", "forget", "drawing"])
+@pytest.mark.parametrize("part", ["open", "process", "forget", "resize_step"])
 @pytest.mark.parametrize("batch", [1, 3])
 async def test_preprocessing_that_raises_anything_loses_that_camera_alone(
     part: str, batch: int, replaced: Any, until: Until, monkeypatch: pytest.MonkeyPatch
@@ -190,9 +190,9 @@ async def test_preprocessing_that_raises_anything_loses_that_camera_alone(
 
     monkeypatch.setattr(Preprocessor, part, raising)
     if part == "process":
-        monkeypatch.setattr(Preprocessor, "drawing", lambda self, index: None)
-    if part == "drawing" and batch > 1:
-        pytest.skip("frames of a batch are not drawn by the run")
+        monkeypatch.setattr(Preprocessor, "resize_step", lambda self, index: None)
+    if part == "resize_step" and batch > 1:
+        pytest.skip("frames of a batch are not resized by the run")
     replaced(lambda: Faulty("", []))
     settings = cameras(preprocess={"pad": 7})
     settings["model"]["input_shape"] = [batch, 48, 64, 3]

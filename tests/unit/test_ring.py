@@ -308,7 +308,7 @@ async def test_an_array_of_another_shape_is_refused_whatever_its_strides() -> No
             slot.submit(inputs={0: image[None]})
 
 
-async def test_nothing_is_no_engine_executor_or_drawer() -> None:
+async def test_nothing_is_no_engine_executor_or_resizer() -> None:
     from pipeline import _native
 
     made: list[Callable[[], object]] = [

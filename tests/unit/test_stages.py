@@ -368,7 +368,7 @@ class Fill:
             raise self.error("cannot be filled")
         target[...] = image[0, 0, 0]
 
-    def drawing(self, slot_index: int) -> None:
+    def resize_step(self, slot_index: int) -> None:
         return None
 
 

@@ -1,4 +1,4 @@
-#include "core/drawing.hpp"
+#include "core/resizer.hpp"
 
 #include <string>
 
@@ -25,7 +25,7 @@ bool has_dense_rows(const py::array& array, py::ssize_t channels) {
 std::pair<std::size_t, std::size_t> ends(const py::slice& slice) {
     const auto start = slice.attr("start").cast<std::size_t>();
     const auto stop = slice.attr("stop").cast<std::size_t>();
-    if (stop < start) throw Error(Errc::config, "drawing: a slice that ends before it begins");
+    if (stop < start) throw Error(Errc::config, "resizer: a slice that ends before it begins");
     return {start, stop - start};
 }
 
@@ -62,19 +62,19 @@ Frame planes_frame(const py::array& array) {
             static_cast<std::size_t>(array.shape(1))};
 }
 
-void draw(const Drawer& drawer, const py::array& array, py::array& into) {
-    const Frame frame = to_frame(drawer, array);
-    const Target target = to_target(into, drawer.area());
+void resize(const Resizer& resizer, const py::array& array, py::array& into) {
+    const Frame frame = to_frame(resizer, array);
+    const Target target = to_target(into, resizer.area());
     const GilReleased others_run;
-    drawer.draw(frame, target);
+    resizer.resize(frame, target);
 }
 
 }  // namespace
 
-Frame to_frame(const Drawer& drawer, const py::array& array) {
-    const bool planes = dynamic_cast<const PlanesDrawer*>(&drawer) != nullptr;
+Frame to_frame(const Resizer& resizer, const py::array& array) {
+    const bool planes = dynamic_cast<const PlanesResizer*>(&resizer) != nullptr;
     const Frame frame = planes ? planes_frame(array) : bgr_frame(array);
-    if (frame.pixels.data == nullptr || !drawer.within(frame)) {
+    if (frame.pixels.data == nullptr || !resizer.within(frame)) {
         refuse("frame",
                planes ? "I420 (height * 3 / 2, width) that holds the area, contiguous"
                       : "BGR that holds the area, with dense rows",
@@ -83,25 +83,24 @@ Frame to_frame(const Drawer& drawer, const py::array& array) {
     return frame;
 }
 
-void bind_drawing(py::module_& module) {
-    py::class_<Drawer, std::shared_ptr<Drawer>>(module, "Drawer",
-                                                "Draws a part of frames as pictures of one size.")
-        .def("draw", &draw, py::arg("frame"), py::arg("into"));
-    py::class_<BgrDrawer, Drawer, std::shared_ptr<BgrDrawer>>(module, "BgrDrawer",
-                                                              "Resizes a part of BGR frames, bilinearly.")
+void bind_resizer(py::module_& module) {
+    py::class_<Resizer, std::shared_ptr<Resizer>>(module, "Resizer", "Resizes a part of frames to one size.")
+        .def("resize", &resize, py::arg("frame"), py::arg("into"));
+    py::class_<BgrResizer, Resizer, std::shared_ptr<BgrResizer>>(module, "BgrResizer",
+                                                                 "Resizes a part of BGR frames, bilinearly.")
         .def(py::init([](const py::slice& rows, const py::slice& columns, std::size_t height,
                          std::size_t width, bool swap) {
-                 return std::make_shared<BgrDrawer>(to_area(rows, columns, height, width), swap);
+                 return std::make_shared<BgrResizer>(to_area(rows, columns, height, width), swap);
              }),
              py::arg("rows"), py::arg("columns"), py::arg("height"), py::arg("width"),
              py::arg("swap") = false);
-    py::class_<PlanesDrawer, Drawer, std::shared_ptr<PlanesDrawer>>(
-        module, "PlanesDrawer", "Resizes a part of I420 frames, bilinearly, and converts what is drawn.")
+    py::class_<PlanesResizer, Resizer, std::shared_ptr<PlanesResizer>>(
+        module, "PlanesResizer", "Resizes a part of I420 frames, bilinearly, and converts the result.")
         .def(py::init([](const py::slice& rows, const py::slice& columns, std::size_t height,
                          std::size_t width, const std::array<std::array<float, 3>, 3>& weights,
                          bool full_range) {
-                 return std::make_shared<PlanesDrawer>(to_area(rows, columns, height, width), weights,
-                                                       full_range);
+                 return std::make_shared<PlanesResizer>(to_area(rows, columns, height, width), weights,
+                                                        full_range);
              }),
              py::arg("rows"), py::arg("columns"), py::arg("height"), py::arg("width"), py::arg("weights"),
              py::arg("full_range"));

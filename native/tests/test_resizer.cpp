@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "core/drawing.hpp"
+#include "core/resizer.hpp"
 
 using namespace pipeline;
 
@@ -62,10 +62,10 @@ void bgr_is_resampled_bilinearly() {
         const auto stride = static_cast<std::ptrdiff_t>(columns * 3);
         std::vector<std::uint8_t> plain(height * width * 3), swapped(plain.size());
         const Area area{0, 0, rows, columns, height, width};
-        BgrDrawer(area, false)
-            .draw({frame.data(), stride}, {plain.data(), static_cast<std::ptrdiff_t>(width * 3)});
-        BgrDrawer(area, true)
-            .draw({frame.data(), stride}, {swapped.data(), static_cast<std::ptrdiff_t>(width * 3)});
+        BgrResizer(area, false)
+            .resize({frame.data(), stride}, {plain.data(), static_cast<std::ptrdiff_t>(width * 3)});
+        BgrResizer(area, true)
+            .resize({frame.data(), stride}, {swapped.data(), static_cast<std::ptrdiff_t>(width * 3)});
         for (std::size_t i = 0; i < plain.size(); ++i) {
             const std::size_t y = i / 3 / width, x = i / 3 % width, channel = i % 3;
             const double expected = sample(frame.data(), stride, 3, rows, columns, place(y, rows, height),
@@ -84,11 +84,11 @@ void planes_are_resampled_and_converted() {
             const auto wide = static_cast<std::ptrdiff_t>(columns), narrow = wide / 2;
             const std::uint8_t* u = frame.data() + rows * columns;
             const std::uint8_t* v = u + rows * columns / 4;
-            std::vector<std::uint8_t> drawn(height * width * 3);
-            const PlanesDrawer drawer({0, 0, rows, columns, height, width}, weights_601, full_range);
-            drawer.draw({{frame.data(), wide}, rows, columns},
-                        {drawn.data(), static_cast<std::ptrdiff_t>(width * 3)});
-            for (std::size_t i = 0; i < drawn.size(); ++i) {
+            std::vector<std::uint8_t> resized(height * width * 3);
+            const PlanesResizer resizer({0, 0, rows, columns, height, width}, weights_601, full_range);
+            resizer.resize({{frame.data(), wide}, rows, columns},
+                           {resized.data(), static_cast<std::ptrdiff_t>(width * 3)});
+            for (std::size_t i = 0; i < resized.size(); ++i) {
                 const std::size_t y = i / 3 / width, x = i / 3 % width;
                 const double in_y = place(y, rows / 2, height), in_x = place(x, columns / 2, width);
                 const double values[] = {sample(frame.data(), wide, 1, rows, columns, place(y, rows, height),
@@ -100,42 +100,42 @@ void planes_are_resampled_and_converted() {
                 for (std::size_t part = 0; part < 3; ++part) {
                     expected += values[part] * static_cast<double>(weights_601[i % 3][part]);
                 }
-                CHECK(std::abs(drawn[i] - std::clamp(expected, 0.0, 255.0)) <= 8);
+                CHECK(std::abs(resized[i] - std::clamp(expected, 0.0, 255.0)) <= 8);
             }
         }
     }
 }
 
-void a_part_of_a_frame_is_drawn_between_what_is_not_ours() {
+void a_part_of_a_frame_is_resized_between_what_is_not_ours() {
     constexpr std::size_t rows = 20, columns = 30, height = 6, width = 5;
     const auto frame = noise(rows * columns * 3);
     const Area area{4, 6, 12, 10, height, width};
     // Rows of the target are further apart than they are long, the last one not.
     constexpr std::size_t stride = width * 3 + 5;
-    std::vector<std::uint8_t> drawn(stride * (height - 1) + width * 3, 77);
-    BgrDrawer(area, false).draw({{frame.data(), columns * 3}, rows, columns}, {drawn.data(), stride});
-    for (std::size_t i = 0; i < drawn.size(); ++i) {
+    std::vector<std::uint8_t> resized(stride * (height - 1) + width * 3, 77);
+    BgrResizer(area, false).resize({{frame.data(), columns * 3}, rows, columns}, {resized.data(), stride});
+    for (std::size_t i = 0; i < resized.size(); ++i) {
         const std::size_t y = i / stride, x = i % stride / 3;
         if (i % stride >= width * 3) {
-            CHECK(drawn[i] == 77);
+            CHECK(resized[i] == 77);
             continue;
         }
         const auto* corner = frame.data() + (area.top * columns + area.left) * 3;
         const double expected = sample(corner, columns * 3, 3, area.rows, area.columns, place(y, 12, height),
                                        place(x, 10, width), i % stride % 3);
-        CHECK(std::abs(drawn[i] - expected) <= 2.1);
+        CHECK(std::abs(resized[i] - expected) <= 2.1);
     }
 }
 
-void what_cannot_be_drawn_is_refused() {
-    CHECK_THROWS(BgrDrawer({0, 0, 0, 4, 4, 4}, false), Errc::config, "0 pixels");
-    CHECK_THROWS(BgrDrawer({0, 0, 4, 4, 4, 0}, false), Errc::config, "0 pixels");
+void what_cannot_be_resized_is_refused() {
+    CHECK_THROWS(BgrResizer({0, 0, 0, 4, 4, 4}, false), Errc::config, "0 pixels");
+    CHECK_THROWS(BgrResizer({0, 0, 4, 4, 4, 0}, false), Errc::config, "0 pixels");
     CHECK_THROWS(Resampler(4, 4, 4, 4, 2), Errc::config, "channels");
-    CHECK_THROWS(PlanesDrawer({1, 0, 4, 4, 4, 4}, weights_601, false), Errc::config, "odd");
-    CHECK_THROWS(PlanesDrawer({0, 0, 4, 5, 4, 4}, weights_601, false), Errc::config, "odd");
+    CHECK_THROWS(PlanesResizer({1, 0, 4, 4, 4, 4}, weights_601, false), Errc::config, "odd");
+    CHECK_THROWS(PlanesResizer({0, 0, 4, 5, 4, 4}, weights_601, false), Errc::config, "odd");
     Weights large = weights_601;
     large[2][1] = 4.0F;
-    CHECK_THROWS(PlanesDrawer({0, 0, 4, 4, 4, 4}, large, false), Errc::config, "weight");
+    CHECK_THROWS(PlanesResizer({0, 0, 4, 4, 4, 4}, large, false), Errc::config, "weight");
 }
 
 }  // namespace
@@ -143,6 +143,6 @@ void what_cannot_be_drawn_is_refused() {
 int main() {
     bgr_is_resampled_bilinearly();
     planes_are_resampled_and_converted();
-    a_part_of_a_frame_is_drawn_between_what_is_not_ours();
-    what_cannot_be_drawn_is_refused();
+    a_part_of_a_frame_is_resized_between_what_is_not_ours();
+    what_cannot_be_resized_is_refused();
 }

@@ -1,6 +1,6 @@
-"""The native drawers against OpenCV's: CPU time of a picture drawn at 320x320.
+"""The native resizers against OpenCV's: CPU time of a frame resized to 320x320.
 
-    python tests/benchmarks/drawing.py
+    python tests/benchmarks/resize.py
 
 Both take turns in one process on one thread. Prints medians in ms, and
 OpenCV's as a multiple of ours.
@@ -15,9 +15,9 @@ import cv2
 import numpy as np
 
 from pipeline.memory.frame import FrameFormat, Image
-from pipeline.preprocess.preprocessor import make_drawer
-from pipeline.preprocess.resize import Area, Drawer
-from pipeline.preprocess.resize_opencv import make_opencv_drawer
+from pipeline.preprocess.preprocessor import make_resizer
+from pipeline.preprocess.resize import Area, Resizer
+from pipeline.preprocess.resize_opencv import make_opencv_resizer
 
 __all__: list[str] = []
 
@@ -25,12 +25,12 @@ SIDE = 320
 ROUNDS, REPEATS = 60, 6
 
 
-def cpu_ms(drawer: Drawer, pixels: Image, into: Image) -> float:
-    """Mean CPU time of a few pictures."""
-    drawer.draw(pixels, into)
+def cpu_ms(resizer: Resizer, pixels: Image, into: Image) -> float:
+    """Mean CPU time of a few frames."""
+    resizer.resize(pixels, into)
     began = time.thread_time()
     for _ in range(REPEATS):
-        drawer.draw(pixels, into)
+        resizer.resize(pixels, into)
     return (time.thread_time() - began) / REPEATS * 1e3
 
 
@@ -44,8 +44,8 @@ def main() -> None:
         area = Area(slice(0, height), slice(0, width), SIDE, SIDE)
         for form in (FrameFormat(width, height), FrameFormat(width, height, pixels="i420")):
             pixels = random.integers(0, 256, form.shape, np.uint8)
-            theirs = make_opencv_drawer(form, area, "bgr", "linear")
-            ours = make_drawer(form, area, "bgr", "linear")
+            theirs = make_opencv_resizer(form, area, "bgr", "linear")
+            ours = make_resizer(form, area, "bgr", "linear")
             pairs = [
                 (cpu_ms(theirs, pixels, into), cpu_ms(ours, pixels, into)) for _ in range(ROUNDS)
             ]

@@ -1,3 +1,4 @@
+// Frames resized in one pass, bilinearly, and converted to three colors on the way.
 #pragma once
 
 #include <array>
@@ -8,7 +9,7 @@
 
 namespace pipeline {
 
-// Which pixels of a frame are drawn, and how large.
+// Which pixels of a frame are taken, and how large they become.
 struct Area {
     std::size_t top = 0;
     std::size_t left = 0;
@@ -31,21 +32,21 @@ struct Rows {
 using Source = Rows<const std::uint8_t>;
 using Target = Rows<std::uint8_t>;
 
-// A frame in its buffer, as large as its picture.
+// A frame in its buffer: one row for each row of pixels; of I420, the planes below one another.
 struct Frame {
     Source pixels;
     std::size_t rows = 0;
     std::size_t columns = 0;
 };
 
-// Draws a part of frames of one format as pictures of one size, in three colors. Nothing of it changes
-// while it draws, so several threads may; each allocates when it draws the first picture of a size.
-class Drawer {
+// Resizes a part of frames of one format to images of one size, in three colors. `resize` changes nothing
+// of it, so several threads may call it; each allocates for its first image of a size.
+class Resizer {
 public:
-    explicit Drawer(const Area& area) : area_(area) {}
-    Drawer(const Drawer&) = delete;
-    Drawer& operator=(const Drawer&) = delete;
-    virtual ~Drawer() = default;
+    explicit Resizer(const Area& area) : area_(area) {}
+    Resizer(const Resizer&) = delete;
+    Resizer& operator=(const Resizer&) = delete;
+    virtual ~Resizer() = default;
 
     [[nodiscard]] const Area& area() const noexcept { return area_; }
     [[nodiscard]] bool within(const Frame& frame) const noexcept {
@@ -53,34 +54,34 @@ public:
                frame.columns >= area_.left && frame.columns - area_.left >= area_.columns;
     }
     // `frame` holds the area; `into` has rows for its height, of its width.
-    virtual void draw(const Frame& frame, Target into) const = 0;
+    virtual void resize(const Frame& frame, Target into) const = 0;
 
 private:
     Area area_;
 };
 
-// Draws BGR frames as BGR, or as RGB with `swap`.
-class BgrDrawer final : public Drawer {
+// BGR frames to BGR, or to RGB with `swap`.
+class BgrResizer final : public Resizer {
 public:
-    BgrDrawer(const Area& area, bool swap);
+    BgrResizer(const Area& area, bool swap);
 
-    void draw(const Frame& frame, Target into) const override;
+    void resize(const Frame& frame, Target into) const override;
 
 private:
     Resampler resampler_;
     bool swap_;
 };
 
-// Draws I420 frames, whose planes follow one another without gaps. Each plane is resampled by itself, a
-// row at a time, so only as many pixels as are drawn are converted, while they are in the cache.
-class PlanesDrawer final : public Drawer {
+// I420 frames, whose planes follow one another without gaps. Each plane is resampled by itself, a row at
+// a time, so only as many pixels as the image has are converted, while they are in the cache.
+class PlanesResizer final : public Resizer {
 public:
-    // `weights` has a row for each color drawn: what Y, U and V count in it, each less than 4; Y
+    // `weights` has a row for each color: what Y, U and V count in it, each less than 4; Y
     // counts alike in all. Y has no brightness at 0 where `full_range`, else at 16; U and V no color
     // at 128. Error(config) when the area begins or ends at an odd pixel or a weight is too large.
-    PlanesDrawer(const Area& area, const std::array<std::array<float, 3>, 3>& weights, bool full_range);
+    PlanesResizer(const Area& area, const std::array<std::array<float, 3>, 3>& weights, bool full_range);
 
-    void draw(const Frame& frame, Target into) const override;
+    void resize(const Frame& frame, Target into) const override;
 
 private:
     Resampler luma_;

@@ -1,4 +1,4 @@
-#include "core/drawing.hpp"
+#include "core/resizer.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -55,12 +55,12 @@ PIPELINE_SIMD void convert(const std::uint8_t* __restrict y, const std::uint8_t*
 
 std::int16_t raised(float weight) {
     const float value = std::round(weight * weight_raise);
-    if (!(std::abs(value) <= 32767.0F)) throw Error(Errc::config, "drawing: a weight of 4 or more");
+    if (!(std::abs(value) <= 32767.0F)) throw Error(Errc::config, "resizer: a weight of 4 or more");
     return static_cast<std::int16_t>(value);
 }
 
 std::size_t half(std::size_t pixels) {
-    if (pixels % 2 != 0) throw Error(Errc::config, "drawing: an area of I420 at an odd pixel");
+    if (pixels % 2 != 0) throw Error(Errc::config, "resizer: an area of I420 at an odd pixel");
     return pixels / 2;
 }
 
@@ -81,10 +81,10 @@ Scratch& scratch() {
 
 }  // namespace
 
-BgrDrawer::BgrDrawer(const Area& area, bool swap)
-    : Drawer(area), resampler_(area.rows, area.columns, area.height, area.width, 3), swap_(swap) {}
+BgrResizer::BgrResizer(const Area& area, bool swap)
+    : Resizer(area), resampler_(area.rows, area.columns, area.height, area.width, 3), swap_(swap) {}
 
-void BgrDrawer::draw(const Frame& frame, Target into) const {
+void BgrResizer::resize(const Frame& frame, Target into) const {
     Scratch& work = scratch();
     resampler_.fit(work.resampling);
     std::uint8_t* line = work.fit_lines(area().width * 3);
@@ -96,9 +96,9 @@ void BgrDrawer::draw(const Frame& frame, Target into) const {
     }
 }
 
-PlanesDrawer::PlanesDrawer(const Area& area, const std::array<std::array<float, 3>, 3>& weights,
-                           bool full_range)
-    : Drawer(area),
+PlanesResizer::PlanesResizer(const Area& area, const std::array<std::array<float, 3>, 3>& weights,
+                             bool full_range)
+    : Resizer(area),
       luma_(area.rows, area.columns, area.height, area.width, 1),
       chroma_(half(area.rows), half(area.columns), area.height, area.width, 1),
       black_(full_range ? 0 : 16) {
@@ -110,7 +110,7 @@ PlanesDrawer::PlanesDrawer(const Area& area, const std::array<std::array<float, 
     }
 }
 
-void PlanesDrawer::draw(const Frame& frame, Target into) const {
+void PlanesResizer::resize(const Frame& frame, Target into) const {
     Scratch& work = scratch();
     luma_.fit(work.resampling);
     chroma_.fit(work.resampling);
