@@ -23,7 +23,7 @@ void bind_mindspore_lite(py::module_& module) {
             options.device = std::move(device);
             options.contexts = contexts;
             options.input_shape = std::move(input_shape);
-            if (image_input) options.picture = PictureOptions{swap_rb, std::move(mean), std::move(scale)};
+            if (image_input) options.image = ImageOptions{swap_rb, std::move(mean), std::move(scale)};
             options.threads = threads;
             options.affinity = affinity;
             options.cores = std::move(cores);

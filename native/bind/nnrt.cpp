@@ -24,7 +24,7 @@ void bind_nnrt(py::module_& module) {
             options.device = std::move(device);
             options.contexts = contexts;
             options.input_shape = std::move(input_shape);
-            if (image_input) options.picture = PictureOptions{swap_rb, std::move(mean), std::move(scale)};
+            if (image_input) options.image = ImageOptions{swap_rb, std::move(mean), std::move(scale)};
             options.inputs = std::move(inputs);
             options.outputs = std::move(outputs);
             options.cache_dir = std::move(cache_dir);

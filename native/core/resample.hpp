@@ -15,7 +15,7 @@ public:
     Resampler(std::size_t rows, std::size_t columns, std::size_t height, std::size_t width,
               std::size_t channels);
 
-    // What one thread works with; used again for one picture after the other.
+    // What one thread works with; used again for one image after the other.
     struct Scratch {
         std::vector<std::uint8_t> upper;
         std::vector<std::uint8_t> lower;

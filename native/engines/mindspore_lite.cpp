@@ -19,9 +19,9 @@ public:
           first_(std::make_unique<Model>(api_, options_)),
           inputs_(first_->specs(Direction::input)),
           outputs_(first_->specs(Direction::output)),
-          pictures_(make_pictures(inputs_, options.picture)) {
+          images_(make_image_inputs(inputs_, options.image)) {
         for (std::size_t i = 0; i < inputs_.size(); ++i) {
-            if (pictures_[i]) inputs_[i] = pictures_[i]->slot();
+            if (images_[i]) inputs_[i] = images_[i]->slot();
         }
         if (first_->has_run()) first_.reset();
     }
@@ -40,7 +40,7 @@ public:
             model = std::move(first_);
         }
         if (!model) model = std::make_unique<Model>(api_, options_);
-        return mindspore_lite::open_context(std::move(model), pictures_);
+        return mindspore_lite::open_context(std::move(model), images_);
     }
 
 private:
@@ -51,7 +51,7 @@ private:
     std::unique_ptr<Model> first_;  // built to read its tensors; the first context takes it
     std::vector<TensorSpec> inputs_;
     std::vector<TensorSpec> outputs_;
-    const Pictures pictures_;
+    const ImageInputs images_;
 };
 
 }  // namespace

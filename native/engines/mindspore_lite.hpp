@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/engine.hpp"
-#include "engines/picture.hpp"
+#include "engines/image_input.hpp"
 
 namespace pipeline {
 
@@ -22,7 +22,7 @@ struct MindSporeLiteOptions {
     // Shape of the first input in the model's own layout, instead of the declared one.
     std::optional<std::vector<std::int64_t>> input_shape;
     // Take each image input (rank 4; 1, 3 or 4 channels) as u8 NHWC whatever the model declares.
-    std::optional<PictureOptions> picture;
+    std::optional<ImageOptions> image;
     std::int32_t threads = 0;         // 0: the library decides
     std::int32_t affinity = 0;        // 0 none, 1 big cores, 2 little cores
     std::vector<std::int32_t> cores;  // instead of affinity

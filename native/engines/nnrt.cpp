@@ -3,7 +3,7 @@
 #include "core/error.hpp"
 #include "engines/nnrt/api.hpp"
 #include "engines/nnrt/context.hpp"
-#include "engines/nnrt/pictures.hpp"
+#include "engines/nnrt/image_inputs.hpp"
 #include "engines/nnrt/session.hpp"
 
 namespace pipeline {
@@ -14,10 +14,10 @@ class NnrtEngine final : public Engine {
 public:
     explicit NnrtEngine(const NnrtOptions& options)
         : session_(options),
-          pictures_(make_pictures(session_.tensors.inputs, options.picture)),
+          images_(make_image_inputs(session_.tensors.inputs, options.image)),
           inputs_(session_.tensors.inputs) {
         for (std::size_t i = 0; i < inputs_.size(); ++i) {
-            if (pictures_[i]) inputs_[i] = pictures_[i]->slot();
+            if (images_[i]) inputs_[i] = images_[i]->slot();
         }
     }
 
@@ -29,12 +29,12 @@ public:
         return session_.tensors.outputs;
     }
     [[nodiscard]] std::unique_ptr<EngineContext> open_context(std::size_t /*index*/) override {
-        return with_pictures(nnrt::open_context(session_), pictures_, session_.tensors.inputs);
+        return with_image_inputs(nnrt::open_context(session_), images_, session_.tensors.inputs);
     }
 
 private:
     Session session_;
-    const Pictures pictures_;
+    const ImageInputs images_;
     std::vector<TensorSpec> inputs_;  // of the slots
 };
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/engine.hpp"
-#include "engines/picture.hpp"
+#include "engines/image_input.hpp"
 
 namespace pipeline {
 
@@ -27,7 +27,7 @@ struct NnrtOptions {
     std::vector<TensorSpec> outputs;
     std::optional<std::vector<std::int64_t>> input_shape;  // of the first input, in the model's own layout
     // Take each image input (rank 4; 1, 3 or 4 channels) as u8 NHWC whatever the model declares.
-    std::optional<PictureOptions> picture;
+    std::optional<ImageOptions> image;
     std::optional<std::int32_t> performance;  // 0 to 4: none, low, medium, high, extreme
     std::optional<std::int32_t> priority;     // 0 to 3: none, low, medium, high
     std::optional<bool> float16;

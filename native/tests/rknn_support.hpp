@@ -118,7 +118,7 @@ inline std::shared_ptr<Executor> open(const RknnOptions& o) {
     return std::make_shared<Executor>(open_rknn(o), Allocator::Limits{std::size_t{1} << 26, limit});
 }
 
-inline std::vector<std::uint8_t> picture(const RknnModel& model, unsigned seed) {
+inline std::vector<std::uint8_t> make_image(const RknnModel& model, unsigned seed) {
     std::vector<std::uint8_t> image(model.image_bytes());
     unsigned state = seed;
     for (auto& byte : image) {
@@ -161,9 +161,9 @@ inline void check_output(Ring& ring, SlotId id, const RknnModel& model,
     CHECK(compared == expected.size());
 }
 
-// One frame: its picture in, awaited, compared.
+// One frame: its image in, awaited, compared.
 inline void run_one(Ring& ring, const RknnModel& model, unsigned seed) {
-    const auto image = picture(model, seed);
+    const auto image = make_image(model, seed);
     const SlotId id = acquire(ring);
     fill(ring, id, image);
     ring.submit(id, {}, {});
@@ -178,7 +178,7 @@ inline void run_one(Ring& ring, const RknnModel& model, unsigned seed) {
 // The error of one frame's run.
 inline Error failed_run(Ring& ring, const RknnModel& model) {
     const SlotId id = acquire(ring);
-    fill(ring, id, picture(model, 1));
+    fill(ring, id, make_image(model, 1));
     ring.submit(id, {}, {});
     const auto done = wait_completions(ring);
     CHECK(done.size() == 1 && done[0].error);
@@ -215,7 +215,7 @@ inline void stream(const RknnOptions& o, const RknnModel& model, std::size_t fra
     for (unsigned next = 0; next < frames || !flying.empty();) {
         const auto id = next < frames ? ring->try_acquire() : std::nullopt;
         if (id) {
-            fill(*ring, *id, picture(model, next));
+            fill(*ring, *id, make_image(model, next));
             ring->submit(*id, {}, {});
             flying.emplace_back(*id, next++);
             continue;
@@ -227,7 +227,7 @@ inline void stream(const RknnOptions& o, const RknnModel& model, std::size_t fra
         }
         ring->lease(oldest);
         const std::byte* at = nullptr;
-        check_output(*ring, oldest, model, picture(model, seed), &at);
+        check_output(*ring, oldest, model, make_image(model, seed), &at);
         CHECK(where[oldest.index] == nullptr || where[oldest.index] == at);
         where[oldest.index] = at;
         ring->release(oldest);

@@ -50,10 +50,10 @@ void specs_are_what_the_model_says(Bench& bench) {
     CHECK(engine->outputs()[2].dtype == DType::i64 && engine->outputs()[2].byte_size() == 120);
 }
 
-void pictures_are_converted(Bench& bench) {
+void images_are_converted(Bench& bench) {
     bench.write("mindspore-lite-standin\ninput image float32 NCHW 1 3 4 4\noutput sums float32 NCHW 1 3\n");
     auto options = bench.options();
-    options.picture = PictureOptions{true, {8}, {2}};
+    options.image = ImageOptions{true, {8}, {2}};
     auto executor = Bench::open(options);
     CHECK(executor->spec(Direction::input, 0).dtype == DType::u8);
     CHECK((executor->spec(Direction::input, 0).shape == std::vector<std::int64_t>{1, 4, 4, 3}));
@@ -346,7 +346,7 @@ int main(int count, char** arguments) {
     };
     test(runs_in_place_and_allocates_nothing);
     test(specs_are_what_the_model_says);
-    test(pictures_are_converted);
+    test(images_are_converted);
     test(an_open_shape_is_filled_in);
     test(refusals_are_named);
     test(devices_by_id_name_and_type);

@@ -70,11 +70,11 @@ void fault_04_an_unknown_allocator_is_an_error(Bench& bench) {
     CHECK(executor->close(seconds));
 }
 
-// The same for memory of the engine's own, which a picture is converted into.
+// The same for memory of the engine's own, which an image is converted into.
 void fault_04_the_engine_s_own_memory_needs_an_allocator_too(Bench& bench) {
     bench.write("mindspore-lite-standin\ninput image float32 NCHW 1 3 4 4\noutput sums float32 NCHW 1 3\n");
     auto options = bench.options();
-    options.picture = PictureOptions{true, {}, {}};
+    options.image = ImageOptions{true, {}, {}};
     bench.turn("LOST", "image");
     CHECK_THROWS(Bench::open(options), Errc::allocation, "input 0 'image': the allocator is null");
 }

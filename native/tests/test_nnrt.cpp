@@ -106,7 +106,7 @@ std::uint32_t expected(const std::vector<std::byte>& image, std::size_t output, 
     return sum;
 }
 
-std::vector<std::byte> picture(std::size_t seed) {
+std::vector<std::byte> make_image(std::size_t seed) {
     std::vector<std::byte> image(48);
     for (std::size_t i = 0; i < image.size(); ++i) image[i] = static_cast<std::byte>(seed * 31 + i * 7);
     return image;
@@ -115,7 +115,7 @@ std::vector<std::byte> picture(std::size_t seed) {
 // One run on the slot's own memory; its error, if it had one.
 std::optional<Error> run(Ring& ring, std::size_t seed) {
     const SlotId id = test::acquire(ring);
-    const auto image = picture(seed);
+    const auto image = make_image(seed);
     {
         const auto view = ring.view(id, Direction::input, 0);
         std::memcpy(view->data(), image.data(), image.size());

@@ -148,12 +148,12 @@ void test_run(const OpenVinoOptions& options) {
     }
     CHECK(context->zero_copy(Direction::input, 0));
 
-    // The same picture in other blocks gives the same values, there.
+    // The same image in other blocks gives the same values, there.
     const std::vector<std::byte> first(output_a[3].base, output_a[3].base + output_a[3].length);
     context->run({input_b.all(), output_b.all()});
     for (std::size_t i = 0; i < 4; ++i) CHECK(same(output_a[i], output_b[i]));
 
-    // Another picture in a block used before: its content is read anew, b stays as it was.
+    // Another image in a block used before: its content is read anew, b stays as it was.
     draw(input_a[0], 2);
     context->run({input_a.all(), output_a.all()});
     CHECK(!same(output_a[3], output_b[3]));

@@ -27,7 +27,7 @@ std::vector<std::uint8_t> noise(std::size_t count) {
     return bytes;
 }
 
-// The value at (y, x) of a picture of `channels`, resampled in floating point.
+// The value at (y, x) of an image of `channels`, resampled in floating point.
 double sample(const std::uint8_t* data, std::ptrdiff_t stride, std::size_t channels, std::size_t rows,
               std::size_t columns, double y, double x, std::size_t channel) {
     y = std::clamp(y, 0.0, static_cast<double>(rows - 1));

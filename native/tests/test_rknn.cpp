@@ -84,7 +84,7 @@ void slots_share_or_have_contexts() {
         const auto mine = executor->allocator(0, Direction::input, 0)->lease(RknnModel{}.image_bytes());
         CHECK(contexts() == before);  // nor does it need one
         const SlotId id = test::acquire(*ring);
-        const auto image = picture({}, 9);
+        const auto image = make_image({}, 9);
         std::memcpy(mine.block().base, image.data(), image.size());
         const UserArray array{0, mine.block().base, image.size()};
         CHECK(ring->submit(id, {&array, 1}, {})[0] == Route::copied);
@@ -211,7 +211,7 @@ void a_dma_buf_is_an_input() {
     const auto ring = Ring::create(executor, 2, true);
     const std::size_t offset = 4096;
     const int fd = ::memfd_create("camera", MFD_CLOEXEC);
-    const auto image = picture({}, 5);
+    const auto image = make_image({}, 5);
     CHECK(::ftruncate(fd, static_cast<off_t>(offset + image.size())) == 0);
     CHECK(::pwrite(fd, image.data(), image.size(), static_cast<off_t>(offset)) ==
           static_cast<ssize_t>(image.size()));

@@ -104,7 +104,7 @@ void refused_memory_leaves_nothing_behind() {
     std::size_t failures = 0;
     for (unsigned i = 0; i < 4; ++i) {
         const SlotId id = test::acquire(*ring);
-        fill(*ring, id, picture({}, i));
+        fill(*ring, id, make_image({}, i));
         ring->submit(id, {}, {});
         const auto done = test::wait_completions(*ring);
         if (done[0].error) {
@@ -124,7 +124,7 @@ void a_hanging_run_does_not_hold_up_closing() {
     auto executor = open(o);
     auto ring = Ring::create(executor, 1, true);
     const SlotId id = test::acquire(*ring);
-    fill(*ring, id, picture({}, 1));
+    fill(*ring, id, make_image({}, 1));
     ring->submit(id, {}, {});
     test::eventually([&] { return standin.hanging() == 1; });
     ring->close();

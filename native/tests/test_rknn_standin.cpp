@@ -82,7 +82,7 @@ int open(const Runtime& rt, Context& context, const RknnModel& model = {}, std::
     return rt.init(&context, bytes.data(), static_cast<std::uint32_t>(bytes.size()), flags, nullptr);
 }
 
-std::vector<std::uint8_t> picture(const RknnModel& model, unsigned seed = 1) {
+std::vector<std::uint8_t> make_image(const RknnModel& model, unsigned seed = 1) {
     std::vector<std::uint8_t> image(model.image_bytes());
     unsigned state = seed;
     for (auto& byte : image) {
@@ -194,7 +194,7 @@ void test_zero_copy_results(const Runtime& rt) {
         CHECK(bound.out_attr.dims[1] == 2 && bound.out_attr.dims[3] == 16 && bound.out_attr.dims[4] == 16);
         CHECK(bound.out_attr.size_with_stride == 2 * 8 * 16 * 16 + 64);
         for (unsigned seed = 0; seed < 20; ++seed) {
-            const auto image = picture(model, seed);
+            const auto image = make_image(model, seed);
             bound.write(image);
             CHECK(rt.run(bound.context, nullptr) == status::success);
             CHECK(bound.read() == model.run(image));
@@ -218,7 +218,7 @@ void test_general_results(const Runtime& rt) {
     const RknnModel model;
     Context context = 0;
     CHECK(open(rt, context) == status::success);
-    auto image = picture(model);
+    auto image = make_image(model);
     Input input = image_input(image);
     CHECK(rt.inputs_set(context, 1, &input) == status::success);
     CHECK(rt.run(context, nullptr) == status::success);
@@ -251,7 +251,7 @@ void test_general_misuse(const Runtime& rt) {
     const RknnModel model;
     Context context = 0;
     CHECK(open(rt, context) == status::success);
-    auto image = picture(model);
+    auto image = make_image(model);
     std::vector<std::uint8_t> buffer(model.elements() * sizeof(float));
     Input input = image_input(image);
     Output output{0, 1, 0, buffer.data(), static_cast<std::uint32_t>(buffer.size())};
@@ -388,7 +388,7 @@ void test_memory_from_a_descriptor(const Runtime& rt) {
     CHECK(mem != nullptr && mem->flags == mem_origin::from_fd);
     auto attr = bound.in_attr;
     CHECK(rt.set_io_mem(bound.context, mem, &attr) == status::success);
-    const auto image = picture(model, 7);
+    const auto image = make_image(model, 7);
     std::memcpy(static_cast<char*>(base) + offset, image.data(), image.size());
     CHECK(rt.run(bound.context, nullptr) == status::success);
     CHECK(bound.read() == model.run(image));
@@ -489,8 +489,8 @@ void test_caches(const Runtime& rt) {
     const RknnModel model;
     const Bound bound(rt,
                       init_flag::disable_flush_input_mem_cache | init_flag::disable_flush_output_mem_cache);
-    const auto first = picture(model, 1);
-    const auto second = picture(model, 2);
+    const auto first = make_image(model, 1);
+    const auto second = make_image(model, 2);
     bound.write(first);
     refused(rt, status::param_invalid, "never synchronised", [&] { return rt.run(bound.context, nullptr); });
     CHECK(rt.mem_sync(bound.context, bound.input, mem_sync::to_device) == status::success);
@@ -512,7 +512,7 @@ void test_caches(const Runtime& rt) {
 
     Context context = 0;
     CHECK(open(rt, context, {}, init_flag::disable_flush_input_mem_cache) == status::success);
-    auto image = picture(model);
+    auto image = make_image(model);
     Input input = image_input(image);
     refused(rt, status::fail, "never with the flag", [&] { return rt.inputs_set(context, 1, &input); });
     CHECK(rt.destroy(context) == status::success);
@@ -520,7 +520,7 @@ void test_caches(const Runtime& rt) {
 
 void test_rebinding(const Runtime& rt) {
     const RknnModel model;
-    const auto image = picture(model);
+    const auto image = make_image(model);
     for (const char* how : {"honour", "ignore", "refuse"}) {
         const Switch rebind("REBIND", how);
         const Bound bound(rt);
@@ -541,7 +541,7 @@ void test_rebinding(const Runtime& rt) {
 
 void test_fault_switches(const Runtime& rt) {
     const RknnModel model;
-    const auto image = picture(model);
+    const auto image = make_image(model);
     const auto before = rt.stats().misuse;
     {
         const Switch run("FAIL_RUN", "2");
@@ -577,7 +577,7 @@ void test_moved_output(const Runtime& rt) {
     const RknnModel model;
     Context context = 0;
     CHECK(open(rt, context) == status::success);
-    auto image = picture(model);
+    auto image = make_image(model);
     Input input = image_input(image);
     CHECK(rt.inputs_set(context, 1, &input) == status::success);
     CHECK(rt.run(context, nullptr) == status::success);
@@ -608,7 +608,7 @@ void test_dynamic_shapes(const Runtime& rt) {
     CHECK(rt.query(context, query::input_dynamic_range, &range, sizeof range) == status::success);
     CHECK(range.shape_number == 2 && range.n_dims == 4 && range.fmt == tensor_format::nhwc);
     CHECK(range.dyn_range[0][1] == 32 && range.dyn_range[1][1] == 16);
-    auto image = picture(model);
+    auto image = make_image(model);
     Input input = image_input(image);
     refused(rt, status::param_invalid, "not yet set", [&] { return rt.inputs_set(context, 1, &input); });
     TensorAttr attr{};
@@ -621,7 +621,7 @@ void test_dynamic_shapes(const Runtime& rt) {
     CHECK(attr.dims[2] == 4 && attr.size_with_stride == 4 * 4 * 16);
     RknnModel half;
     half.side = 16;
-    image = picture(half);
+    image = make_image(half);
     input = image_input(image);
     CHECK(rt.inputs_set(context, 1, &input) == status::success);
     CHECK(rt.run(context, nullptr) == status::success);

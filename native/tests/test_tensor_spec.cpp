@@ -16,7 +16,7 @@ int main() {
     CHECK((padded.strides() == std::vector<std::int64_t>{48, 16, 3, 1}));
     padded.validate();
 
-    // A picture whose channels lie 16 apart, seen as NCHW; the engine wants a larger block.
+    // A image whose channels lie 16 apart, seen as NCHW; the engine wants a larger block.
     TensorSpec apart{"i", DType::i8, {1, 2, 3, 4}, "NCHW", 0, {}, {192, 1, 64, 16}, 256};
     CHECK(apart.byte_size() == 24 && apart.driver_size() == 256);
     apart.block_bytes = 0;

@@ -1,4 +1,4 @@
-// The blocks of a context: tensors of the model's own allocators, or pictures in host memory.
+// The blocks of a context: tensors of the model's own allocators, or images in host memory.
 #pragma once
 
 #include <cstddef>
@@ -29,8 +29,8 @@ using HostMemory = std::unique_ptr<std::byte, void (*)(void*)>;
 struct Block {
     Direction direction = Direction::input;
     std::size_t index = 0;
-    Tensor tensor;                        // none for a picture that is converted for each run
-    HostMemory host{nullptr, std::free};  // only for such a picture
+    Tensor tensor;                        // none for an image that is converted for each run
+    HostMemory host{nullptr, std::free};  // only for such an image
 };
 
 // By base: only memory that is found here is ever given to the library.

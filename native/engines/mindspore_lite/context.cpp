@@ -81,11 +81,11 @@ const std::array<KernelCallBack, 16> InputWatch::callbacks = all(std::make_index
 
 class Context final : public EngineContext {
 public:
-    Context(std::unique_ptr<Model> model, Pictures pictures)
-        : model_(std::move(model)), api_(model_->api()), pictures_(std::move(pictures)), outputs_(*model_) {
-        for (std::size_t i = 0; i < pictures_.size(); ++i) {
+    Context(std::unique_ptr<Model> model, ImageInputs images)
+        : model_(std::move(model)), api_(model_->api()), images_(std::move(images)), outputs_(*model_) {
+        for (std::size_t i = 0; i < images_.size(); ++i) {
             Tensor staging;
-            if (pictures_[i] && pictures_[i]->converts()) {
+            if (images_[i] && images_[i]->converts()) {
                 staging = model_->make_own_tensor(Direction::input, i);
             }
             staging_.push_back(std::move(staging));
@@ -104,7 +104,7 @@ public:
     DriverBlock allocate(Direction direction, std::size_t index, std::size_t bytes) override {
         const bool staged = is_staged(direction, index);
         const std::size_t given =
-            staged ? pictures_[index]->slot().byte_size() : model_->specs(direction).at(index).byte_size();
+            staged ? images_[index]->slot().byte_size() : model_->specs(direction).at(index).byte_size();
         if (bytes > given) {
             throw Error(Errc::allocation, std::to_string(bytes) + " bytes asked for, MindSpore Lite gives " +
                                               std::to_string(given));
@@ -137,7 +137,7 @@ public:
             if (staging_[i].data == nullptr) {
                 handles_[i] = tensor_of(request.inputs[i]);
             } else {
-                pictures_[i]->convert(request.inputs[i].base, staging_[i].data);
+                images_[i]->convert(request.inputs[i].base, staging_[i].data);
                 handles_[i] = staging_[i].handle.get();
             }
         }
@@ -221,9 +221,9 @@ private:
 
     std::unique_ptr<Model> model_;
     const Api& api_;
-    const Pictures pictures_;
+    const ImageInputs images_;
     Outputs outputs_;
-    std::vector<Tensor> staging_;  // of the model's own type, for inputs whose slots hold pictures
+    std::vector<Tensor> staging_;  // of the model's own type, for inputs whose slots hold images
     Blocks blocks_;
     std::vector<Handle> handles_;  // of a run; prepared once, so that a run allocates nothing
     std::vector<bool> seen_;
@@ -231,16 +231,8 @@ private:
 
 }  // namespace
 
-Pictures make_pictures(const std::vector<TensorSpec>& inputs, const std::optional<PictureOptions>& options) {
-    Pictures result(inputs.size());
-    for (std::size_t i = 0; options && i < inputs.size(); ++i) {
-        if (Picture::fits(inputs[i])) result[i].emplace(inputs[i], *options);
-    }
-    return result;
-}
-
-std::unique_ptr<EngineContext> open_context(std::unique_ptr<Model> model, Pictures pictures) {
-    return std::make_unique<Context>(std::move(model), std::move(pictures));
+std::unique_ptr<EngineContext> open_context(std::unique_ptr<Model> model, ImageInputs images) {
+    return std::make_unique<Context>(std::move(model), std::move(images));
 }
 
 }  // namespace pipeline::mindspore_lite

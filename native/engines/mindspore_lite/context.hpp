@@ -9,12 +9,6 @@
 
 namespace pipeline::mindspore_lite {
 
-// By input, in the model's order: how a u8 picture gets into it, or nothing.
-using Pictures = std::vector<std::optional<Picture>>;
-
-[[nodiscard]] Pictures make_pictures(const std::vector<TensorSpec>& inputs,
-                                     const std::optional<PictureOptions>& options);
-
-[[nodiscard]] std::unique_ptr<EngineContext> open_context(std::unique_ptr<Model> model, Pictures pictures);
+[[nodiscard]] std::unique_ptr<EngineContext> open_context(std::unique_ptr<Model> model, ImageInputs images);
 
 }  // namespace pipeline::mindspore_lite

@@ -172,7 +172,7 @@ private:
             check(api_.ov_preprocess_preprocess_steps_convert_element_type(steps.get(), to));
         };
         // By way of bf16, which holds 0..255 exactly. Otherwise OpenVINO (2026.4) puts the change of
-        // layout before the conversion, and the CPU then copies the picture three times, not once.
+        // layout before the conversion, and the CPU then copies the image three times, not once.
         if (type == F32 && options_.device == "CPU") convert(BF16);
         if (type != U8) convert(type);
         if (swap) check(api_.ov_preprocess_preprocess_steps_reverse_channels(steps.get()));

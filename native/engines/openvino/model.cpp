@@ -201,8 +201,8 @@ Owned<ov_model_t> read_file(const Api& api, const ov_core_t* core, const std::st
         [&](ov_model_t** out) { return api.ov_core_read_model(core, path.c_str(), nullptr, out); });
 }
 
-// The order of a picture's dimensions, as the number of channels tells it.
-std::string picture_order(const std::vector<std::int64_t>& shape) {
+// The order of an image's dimensions, as the number of channels tells it.
+std::string image_order(const std::vector<std::int64_t>& shape) {
     const auto is_channels = [](auto size) { return size == 1 || size == 3 || size == 4; };
     if (shape.size() != 4 || is_channels(shape[1]) == is_channels(shape[3])) return "";
     return is_channels(shape[1]) ? " NCHW" : " NHWC";
@@ -225,7 +225,7 @@ void reshape(const Api& api, const ov_model_t* model, const OpenVinoOptions& opt
     if (!input.dynamic && input.shape == wanted) return;
     const std::string what = options.model + ": " + input.label() + ": model.input_shape " +
                              shape_text(wanted) + " does not fit: the model declares " + input.shape_text +
-                             picture_order(input.shape);
+                             image_order(input.shape);
     ov_partial_shape_t shape{};
     api.check(
         api.ov_partial_shape_create_static(static_cast<std::int64_t>(wanted.size()), wanted.data(), &shape),

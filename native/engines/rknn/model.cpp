@@ -89,7 +89,7 @@ std::string native_text(const Tensor& tensor, const TensorAttr& attr) {
     return text + " " + shape_text(dims(attr));
 }
 
-// Pictures are taken as u8 NHWC; the NPU itself normalises and quantises them.
+// Images are taken as u8 NHWC; the NPU itself normalises and quantises them.
 bool is_image(const TensorAttr& logical) {
     if (logical.n_dims != 4) return false;
     const auto channels = nhwc(logical)[3];

@@ -1,17 +1,18 @@
-// For engines that cannot fold picture conversions into their graph: a u8 picture as captured,
+// For engines that cannot fold image conversions into their graph: a u8 image as captured,
 // written into the tensor that the model declares, by table and in one pass.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "core/tensor_spec.hpp"
 
 namespace pipeline {
 
-struct PictureOptions {
+struct ImageOptions {
     // Frames are BGR and the model wants RGB, or the other way round.
     bool swap_rb = false;
     // The model gets (value - mean) / scale, in the model's channel order; 1 or C values each.
@@ -19,14 +20,14 @@ struct PictureOptions {
     std::vector<float> scale;
 };
 
-class Picture {
+class ImageInput {
 public:
-    // Whether the model's tensor is a picture: rank 4 of known order, 1, 3 or 4 channels, and a type
+    // Whether the model's tensor is an image: rank 4 of known order, 1, 3 or 4 channels, and a type
     // that bytes can be turned into without knowing more (u8, f16, f32).
     [[nodiscard]] static bool fits(const TensorSpec& model) noexcept;
 
     // Throws Errc::config naming the input when mean or scale do not fit it.
-    Picture(const TensorSpec& model, const PictureOptions& options);
+    ImageInput(const TensorSpec& model, const ImageOptions& options);
 
     // What the slot holds: u8 NHWC.
     [[nodiscard]] const TensorSpec& slot() const noexcept { return slot_; }
@@ -48,12 +49,17 @@ private:
     bool swap_rb_;
     bool converts_;
     std::size_t channels_;
-    std::size_t pixels_;  // of one picture
+    std::size_t pixels_;  // of one image
     std::size_t batch_;
     Tables<float> floats_{};
     Tables<std::uint16_t> halves_{};
     Tables<std::uint8_t> bytes_{};
 };
+
+// By input, in the model's order: how a u8 image gets into it, or nothing.
+using ImageInputs = std::vector<std::optional<ImageInput>>;
+[[nodiscard]] ImageInputs make_image_inputs(const std::vector<TensorSpec>& inputs,
+                                            const std::optional<ImageOptions>& options);
 
 // The nearest half-precision value's bits, ties to even.
 [[nodiscard]] std::uint16_t to_half(float value) noexcept;

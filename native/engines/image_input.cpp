@@ -1,4 +1,4 @@
-#include "engines/picture.hpp"
+#include "engines/image_input.hpp"
 
 #include <bit>
 #include <cmath>
@@ -22,7 +22,7 @@ std::size_t channel_count(const TensorSpec& spec) noexcept {
     return static_cast<std::size_t>(spec.shape[is_planar(spec) ? 1 : 3]);
 }
 
-void check_options(const TensorSpec& model, const PictureOptions& options, std::size_t channels) {
+void check_options(const TensorSpec& model, const ImageOptions& options, std::size_t channels) {
     const auto fail = [&](const std::string& option, const std::string& what) {
         throw Error(Errc::config, "preprocess." + option + ": " + what);
     };
@@ -58,14 +58,14 @@ std::uint16_t to_half(float value) noexcept {
     return static_cast<std::uint16_t>(sign | ((magnitude - 0x38000000U + 0xFFFU + odd) >> 13));
 }
 
-bool Picture::fits(const TensorSpec& model) noexcept {
+bool ImageInput::fits(const TensorSpec& model) noexcept {
     if (model.shape.size() != 4 || (model.layout != "NHWC" && model.layout != "NCHW")) return false;
     if (model.dtype != DType::u8 && model.dtype != DType::f16 && model.dtype != DType::f32) return false;
     const std::size_t channels = channel_count(model);
     return channels == 1 || channels == 3 || channels == 4;
 }
 
-Picture::Picture(const TensorSpec& model, const PictureOptions& options)
+ImageInput::ImageInput(const TensorSpec& model, const ImageOptions& options)
     : slot_(model),
       dtype_(model.dtype),
       planar_(is_planar(model)),
@@ -91,7 +91,7 @@ Picture::Picture(const TensorSpec& model, const PictureOptions& options)
 }
 
 template <class T>
-void Picture::convert_to(const Tables<T>& tables, const std::byte* from, std::byte* to) const noexcept {
+void ImageInput::convert_to(const Tables<T>& tables, const std::byte* from, std::byte* to) const noexcept {
     const std::size_t values = pixels_ * channels_;
     const std::size_t step = planar_ ? 1 : channels_;
     for (std::size_t n = 0; n < batch_; ++n, from += values, to += values * sizeof(T)) {
@@ -108,10 +108,19 @@ void Picture::convert_to(const Tables<T>& tables, const std::byte* from, std::by
     }
 }
 
-void Picture::convert(const std::byte* from, std::byte* to) const noexcept {
+void ImageInput::convert(const std::byte* from, std::byte* to) const noexcept {
     if (dtype_ == DType::f32) return convert_to(floats_, from, to);
     if (dtype_ == DType::f16) return convert_to(halves_, from, to);
     return convert_to(bytes_, from, to);
+}
+
+ImageInputs make_image_inputs(const std::vector<TensorSpec>& inputs,
+                              const std::optional<ImageOptions>& options) {
+    ImageInputs result(inputs.size());
+    for (std::size_t i = 0; options && i < inputs.size(); ++i) {
+        if (ImageInput::fits(inputs[i])) result[i].emplace(inputs[i], *options);
+    }
+    return result;
 }
 
 }  // namespace pipeline

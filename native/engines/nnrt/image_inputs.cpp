@@ -1,4 +1,4 @@
-#include "engines/nnrt/pictures.hpp"
+#include "engines/nnrt/image_inputs.hpp"
 
 #include <algorithm>
 #include <string>
@@ -7,23 +7,23 @@
 namespace pipeline::nnrt {
 namespace {
 
-class PictureContext final : public EngineContext {
+class ImageContext final : public EngineContext {
 public:
-    PictureContext(std::unique_ptr<EngineContext> inner, const Pictures& pictures,
-                   const std::vector<TensorSpec>& model_inputs)
+    ImageContext(std::unique_ptr<EngineContext> inner, const ImageInputs& images,
+                 const std::vector<TensorSpec>& model_inputs)
         : inner_(std::move(inner)),
-          pictures_(pictures),
+          images_(images),
           model_inputs_(model_inputs),
           inputs_(model_inputs.size()) {}
 
     DriverBlock allocate(Direction direction, std::size_t index, std::size_t bytes) override {
         if (!converts(direction, index)) return inner_->allocate(direction, index, bytes);
-        // At least the picture's bytes, which is what will be read.
-        const std::size_t length = std::max(bytes, pictures_[index]->slot().byte_size());
+        // At least the image's bytes, which is what will be read.
+        const std::size_t length = std::max(bytes, images_[index]->slot().byte_size());
         auto staged = std::make_unique<Staged>();
-        staged->picture = std::make_unique<std::byte[]>(length);
+        staged->image = std::make_unique<std::byte[]>(length);
         staged->model = inner_->allocate(direction, index, model_inputs_[index].byte_size());
-        std::byte* const base = staged->picture.get();
+        std::byte* const base = staged->image.get();
         return {base, length, staged.release()};
     }
 
@@ -38,7 +38,7 @@ public:
             inputs_[i] = request.inputs[i];
             if (!converts(Direction::input, i)) continue;
             inputs_[i] = static_cast<Staged*>(request.inputs[i].handle)->model;
-            pictures_[i]->convert(request.inputs[i].base, inputs_[i].base);
+            images_[i]->convert(request.inputs[i].base, inputs_[i].base);
         }
         inner_->run({inputs_, request.outputs, request.probe});
     }
@@ -54,36 +54,29 @@ public:
 
 private:
     struct Staged {
-        std::unique_ptr<std::byte[]> picture;
+        std::unique_ptr<std::byte[]> image;
         DriverBlock model;
     };
 
     [[nodiscard]] bool converts(Direction direction, std::size_t index) const noexcept {
-        return direction == Direction::input && pictures_[index] && pictures_[index]->converts();
+        return direction == Direction::input && images_[index] && images_[index]->converts();
     }
 
     const std::unique_ptr<EngineContext> inner_;
-    const Pictures& pictures_;
+    const ImageInputs& images_;
     const std::vector<TensorSpec>& model_inputs_;
     std::vector<DriverBlock> inputs_;  // prebuilt, so that a run allocates nothing
 };
 
 }  // namespace
 
-Pictures make_pictures(const std::vector<TensorSpec>& inputs, const std::optional<PictureOptions>& options) {
-    Pictures result(inputs.size());
-    for (std::size_t i = 0; options && i < inputs.size(); ++i) {
-        if (Picture::fits(inputs[i])) result[i].emplace(inputs[i], *options);
-    }
-    return result;
-}
-
-std::unique_ptr<EngineContext> with_pictures(std::unique_ptr<EngineContext> inner, const Pictures& pictures,
-                                             const std::vector<TensorSpec>& model_inputs) {
+std::unique_ptr<EngineContext> with_image_inputs(std::unique_ptr<EngineContext> inner,
+                                                 const ImageInputs& images,
+                                                 const std::vector<TensorSpec>& model_inputs) {
     const bool any =
-        std::ranges::any_of(pictures, [](const auto& picture) { return picture && picture->converts(); });
+        std::ranges::any_of(images, [](const auto& image) { return image && image->converts(); });
     if (!any) return inner;
-    return std::make_unique<PictureContext>(std::move(inner), pictures, model_inputs);
+    return std::make_unique<ImageContext>(std::move(inner), images, model_inputs);
 }
 
 }  // namespace pipeline::nnrt

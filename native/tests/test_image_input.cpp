@@ -8,7 +8,7 @@
 
 #include "check.hpp"
 #include "core/error.hpp"
-#include "engines/picture.hpp"
+#include "engines/image_input.hpp"
 
 using namespace pipeline;
 
@@ -51,7 +51,7 @@ void halves_are_the_nearest() {
     CHECK(std::isnan(from_half(to_half(std::nanf("")))));
 }
 
-std::vector<std::byte> picture_bytes(std::size_t count) {
+std::vector<std::byte> image_bytes(std::size_t count) {
     std::vector<std::byte> bytes(count);
     for (std::size_t i = 0; i < count; ++i) bytes[i] = static_cast<std::byte>(i * 7 % 256);
     return bytes;
@@ -62,15 +62,15 @@ void floats_get_color_mean_and_scale_in_either_order() {
         for (const bool swap : {false, true}) {
             const auto model =
                 planar ? spec(DType::f32, {2, 3, 5, 4}, "NCHW") : spec(DType::f32, {2, 5, 4, 3}, "NHWC");
-            CHECK(Picture::fits(model));
-            const Picture picture(model, {swap, {1, 2, 3}, {2, 4, 8}});
-            CHECK(picture.converts());
-            CHECK(picture.slot().dtype == DType::u8);
-            CHECK(picture.slot().layout == "NHWC");
-            CHECK((picture.slot().shape == std::vector<std::int64_t>{2, 5, 4, 3}));
-            const auto from = picture_bytes(120);
+            CHECK(ImageInput::fits(model));
+            const ImageInput image(model, {swap, {1, 2, 3}, {2, 4, 8}});
+            CHECK(image.converts());
+            CHECK(image.slot().dtype == DType::u8);
+            CHECK(image.slot().layout == "NHWC");
+            CHECK((image.slot().shape == std::vector<std::int64_t>{2, 5, 4, 3}));
+            const auto from = image_bytes(120);
             std::vector<float> to(120);
-            picture.convert(from.data(), reinterpret_cast<std::byte*>(to.data()));
+            image.convert(from.data(), reinterpret_cast<std::byte*>(to.data()));
             for (std::size_t n = 0; n < 2; ++n) {
                 for (std::size_t pixel = 0; pixel < 20; ++pixel) {
                     for (std::size_t c = 0; c < 3; ++c) {
@@ -87,35 +87,35 @@ void floats_get_color_mean_and_scale_in_either_order() {
 }
 
 void halves_and_bytes_are_written_too() {
-    const auto from = picture_bytes(12);
-    const Picture halves(spec(DType::f16, {1, 2, 2, 3}, "NHWC"), {false, {}, {255}});
+    const auto from = image_bytes(12);
+    const ImageInput halves(spec(DType::f16, {1, 2, 2, 3}, "NHWC"), {false, {}, {255}});
     std::array<std::uint16_t, 12> words{};
     halves.convert(from.data(), reinterpret_cast<std::byte*>(words.data()));
     CHECK(words[5] == to_half(static_cast<float>(std::to_integer<int>(from[5])) / 255.0F));
-    const Picture swapped(spec(DType::u8, {1, 2, 2, 3}, "NHWC"), {true, {}, {}});
+    const ImageInput swapped(spec(DType::u8, {1, 2, 2, 3}, "NHWC"), {true, {}, {}});
     CHECK(swapped.converts());
     std::array<std::byte, 12> bytes{};
     swapped.convert(from.data(), bytes.data());
     CHECK(bytes[3] == from[5] && bytes[4] == from[4] && bytes[5] == from[3]);
-    CHECK(!Picture(spec(DType::u8, {1, 2, 2, 3}, "NHWC"), {}).converts());
-    CHECK(!Picture(spec(DType::u8, {1, 1, 2, 2}, "NCHW"), {true, {}, {}}).converts());
-    CHECK(Picture(spec(DType::u8, {1, 3, 2, 2}, "NCHW"), {}).converts());
+    CHECK(!ImageInput(spec(DType::u8, {1, 2, 2, 3}, "NHWC"), {}).converts());
+    CHECK(!ImageInput(spec(DType::u8, {1, 1, 2, 2}, "NCHW"), {true, {}, {}}).converts());
+    CHECK(ImageInput(spec(DType::u8, {1, 3, 2, 2}, "NCHW"), {}).converts());
 }
 
-void what_is_no_picture_is_left_alone() {
-    CHECK(!Picture::fits(spec(DType::f32, {1, 3, 4}, "")));
-    CHECK(!Picture::fits(spec(DType::f32, {1, 4, 4, 2}, "NHWC")));
-    CHECK(!Picture::fits(spec(DType::f32, {1, 4, 4, 3}, "")));
-    CHECK(!Picture::fits(spec(DType::i32, {1, 4, 4, 3}, "NHWC")));
-    CHECK(Picture::fits(spec(DType::f32, {1, 4, 4, 1}, "NHWC")));
+void what_is_no_image_is_left_alone() {
+    CHECK(!ImageInput::fits(spec(DType::f32, {1, 3, 4}, "")));
+    CHECK(!ImageInput::fits(spec(DType::f32, {1, 4, 4, 2}, "NHWC")));
+    CHECK(!ImageInput::fits(spec(DType::f32, {1, 4, 4, 3}, "")));
+    CHECK(!ImageInput::fits(spec(DType::i32, {1, 4, 4, 3}, "NHWC")));
+    CHECK(ImageInput::fits(spec(DType::f32, {1, 4, 4, 1}, "NHWC")));
 }
 
 void options_that_do_not_fit_are_refused() {
     const auto model = spec(DType::f32, {1, 4, 4, 3}, "NHWC");
-    CHECK_THROWS(Picture(model, {false, {1, 2}, {}}), Errc::config,
+    CHECK_THROWS(ImageInput(model, {false, {1, 2}, {}}), Errc::config,
                  "preprocess.mean: 2 values, but input 'image' has 3 channels");
-    CHECK_THROWS(Picture(model, {false, {}, {1, 1, 0}}), Errc::config, "preprocess.scale: ");
-    CHECK_THROWS(Picture(spec(DType::u8, {1, 4, 4, 3}, "NHWC"), {false, {1}, {}}), Errc::config,
+    CHECK_THROWS(ImageInput(model, {false, {}, {1, 1, 0}}), Errc::config, "preprocess.scale: ");
+    CHECK_THROWS(ImageInput(spec(DType::u8, {1, 4, 4, 3}, "NHWC"), {false, {1}, {}}), Errc::config,
                  "preprocess.mean: given");
 }
 
@@ -125,6 +125,6 @@ int main() {
     halves_are_the_nearest();
     floats_get_color_mean_and_scale_in_either_order();
     halves_and_bytes_are_written_too();
-    what_is_no_picture_is_left_alone();
+    what_is_no_image_is_left_alone();
     options_that_do_not_fit_are_refused();
 }
