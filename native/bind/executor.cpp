@@ -1,3 +1,4 @@
+// The executor as Python sees it: its tensors, counters, memory lent as arrays, and its end.
 #include "core/executor.hpp"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// The Python module: what is bound, in which order, and that only the main interpreter has it.
 #include <cxxabi.h>
 #include <unistd.h>
 

@@ -1,3 +1,4 @@
+// Resizers as Python makes and calls them, and the checks that a NumPy array is such a frame.
 #include "core/resizer.hpp"
 
 #include <string>

@@ -1,3 +1,4 @@
+// Rings and slots as Python holds them; a view of a slot is an array that owns it.
 #include "core/ring.hpp"
 
 #include <map>

@@ -1,3 +1,4 @@
+// Tensor descriptions to and from Python, element types to NumPy's, arrays over driver memory.
 #include <optional>
 #include <utility>
 #include <vector>

@@ -1,3 +1,4 @@
+// Blocks from the driver to whoever refers to them, and back, all on the context's thread.
 #include "core/allocator.hpp"
 
 #include <algorithm>
@@ -236,26 +237,12 @@ void Allocator::settle(Allocated::iterator entry) noexcept {
     }
 }
 
-int Allocator::change_refs(const void* base, int value, bool relative) noexcept {
+void Allocator::drop_reference(const void* base) noexcept {
     const std::lock_guard lock(mutex_);
     const auto entry = allocated_.find(base);
-    if (entry == allocated_.end()) return -1;
-    int& refs = entry->second->refs;
-    refs = std::max(0, relative ? refs + value : value);
-    const int count = refs;
+    --entry->second->refs;
     settle(entry);
-    return count;
 }
-
-int Allocator::ref_count(const void* base) const noexcept {
-    const std::lock_guard lock(mutex_);
-    const auto entry = allocated_.find(base);
-    return entry == allocated_.end() ? -1 : entry->second->refs;
-}
-
-int Allocator::set_ref_count(const void* base, int count) noexcept { return change_refs(base, count, false); }
-int Allocator::inc_ref_count(const void* base) noexcept { return change_refs(base, 1, true); }
-int Allocator::dec_ref_count(const void* base) noexcept { return change_refs(base, -1, true); }
 
 BlockRef Allocator::find(const void* base) {
     const std::lock_guard lock(mutex_);
@@ -309,7 +296,7 @@ BlockRef& BlockRef::operator=(BlockRef&& other) noexcept {
 void BlockRef::reset() noexcept {
     if (!allocator_) return;
     const auto allocator = std::move(allocator_);
-    allocator->dec_ref_count(std::exchange(block_, {}).base);
+    allocator->drop_reference(std::exchange(block_, {}).base);
 }
 
 }  // namespace pipeline

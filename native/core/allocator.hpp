@@ -50,12 +50,6 @@ public:
     // Back to the free list, or as soon as the last reference is gone. Unknown pointers: no-op.
     void free(const void* base) noexcept;
 
-    // Each returns the new count, or -1 for a pointer that is no allocated block's base.
-    int ref_count(const void* base) const noexcept;
-    int set_ref_count(const void* base, int count) noexcept;
-    int inc_ref_count(const void* base) noexcept;
-    int dec_ref_count(const void* base) noexcept;
-
     // A reference to the block with exactly this base, or an empty one.
     [[nodiscard]] BlockRef find(const void* base);
     // A block that goes back to the free list with its last reference.
@@ -76,7 +70,7 @@ private:
     struct Block;
     using Allocated = std::unordered_map<const void*, std::unique_ptr<Block>>;
 
-    int change_refs(const void* base, int value, bool relative) noexcept;
+    void drop_reference(const void* base) noexcept;
     void hand_back(std::unique_ptr<Block> block) noexcept;
     void settle(Allocated::iterator entry) noexcept;
     std::byte* keep(std::unique_ptr<Block> block);

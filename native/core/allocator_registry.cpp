@@ -1,3 +1,4 @@
+// The map from a driver's allocator to whatever keeps it usable.
 #include "core/allocator_registry.hpp"
 
 #include <string>
@@ -30,20 +31,10 @@ AllocatorRegistry::Owner AllocatorRegistry::require(const void* key, std::string
     return entry->second;
 }
 
-bool AllocatorRegistry::contains(const void* key) const noexcept {
-    const std::lock_guard lock(mutex_);
-    return entries_.contains(key);
-}
-
 void AllocatorRegistry::clear() noexcept {
     std::unordered_map<const void*, Owner> dropped;  // owners end outside the lock
     const std::lock_guard lock(mutex_);
     dropped.swap(entries_);
-}
-
-std::size_t AllocatorRegistry::size() const noexcept {
-    const std::lock_guard lock(mutex_);
-    return entries_.size();
 }
 
 }  // namespace pipeline

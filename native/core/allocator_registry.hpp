@@ -22,10 +22,8 @@ public:
     // The owner of a key. Throws Errc::binding, naming `place` if given, when there is no key or the model
     // never gave it out.
     [[nodiscard]] Owner require(const void* key, std::string_view place = {}) const;
-    [[nodiscard]] bool contains(const void* key) const noexcept;
     // Lose all entries; owners that were looked up live on.
     void clear() noexcept;
-    [[nodiscard]] std::size_t size() const noexcept;
 
 private:
     mutable std::mutex mutex_;

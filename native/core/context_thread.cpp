@@ -1,3 +1,4 @@
+// The queue of commands, the thread that executes them, and how callers wait for one.
 #include "core/context_thread.hpp"
 
 #include <condition_variable>

@@ -1,3 +1,4 @@
+// Opens and closes the contexts' threads and allocators, and asks all contexts alike.
 #include "core/executor.hpp"
 
 #include <string>

@@ -1,3 +1,4 @@
+// Owns the eventfd.
 #include "core/notifier.hpp"
 
 #include <sys/eventfd.h>

@@ -1,3 +1,4 @@
+// The process-wide list of engine threads, the handler of exit and the count of forks.
 #include "core/process_end.hpp"
 
 #include <pthread.h>

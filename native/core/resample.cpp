@@ -1,3 +1,4 @@
+// The loops of the bilinear resampler, written so that the compiler makes them wide.
 #include "core/resample.hpp"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Bilinear resampling of 8-bit rows.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +7,7 @@
 
 namespace pipeline {
 
-// Bilinear resampling of 8-bit rows, one row of the result at a time, placed as OpenCV's INTER_LINEAR
+// One row of the result at a time, placed as OpenCV's INTER_LINEAR
 // places it: pixels are squares, taken at their centres, and the edge repeats.
 class Resampler {
 public:

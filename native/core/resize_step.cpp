@@ -1,3 +1,4 @@
+// Checks that a resized frame fits the input, pads the input and resizes into it.
 #include "core/resize_step.hpp"
 
 #include <cstring>

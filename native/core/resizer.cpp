@@ -1,3 +1,4 @@
+// The conversion from planes to colors, in 16-bit fixed point, and the two resizers.
 #include "core/resizer.hpp"
 
 #include <algorithm>

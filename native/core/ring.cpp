@@ -1,3 +1,4 @@
+// The states of the slots and every change of one; runs are in ring_run.cpp.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -287,7 +288,7 @@ void Ring::begin(Slot& slot, std::span<const UserArray> inputs, std::span<const 
 }
 
 void Ring::finish(Slot& slot, std::optional<Error> error, RunTimes times) noexcept {
-    std::shared_ptr<Ring> keep;  // released last, and may well be the ring's end
+    std::shared_ptr<Ring> keep;  // outlives the guard, see ring.hpp
     const std::unique_ptr<InputStep> step = std::move(slot.step);
     const std::lock_guard lock(mutex_);
     keep = std::move(slot.keep_alive);

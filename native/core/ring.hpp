@@ -166,8 +166,9 @@ private:
     const std::shared_ptr<Executor> executor_;
     std::optional<Notifier> notifier_{std::in_place};  // until the ring is closed
     // Locks are taken in this order: the ring's, an allocator's, a context queue's. None is held over
-    // a call of the driver. A reference that may be the last one of the ring is moved out under the
-    // lock and dropped after it, as it destroys this mutex.
+    // a call of the driver. What a locked section drops may outlive its guard only: a last reference to
+    // the ring destroys this mutex, and what an input step refers to may take any lock. So it is moved
+    // into a variable that stands before the guard.
     mutable std::mutex mutex_;
     std::vector<std::unique_ptr<Slot>> slots_;
     std::vector<Slot*> finished_;

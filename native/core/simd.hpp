@@ -1,3 +1,4 @@
+// Loops compiled for several processors.
 #pragma once
 
 // Functions marked so are compiled for newer x86 processors as well, and the best one is chosen when

@@ -1,3 +1,4 @@
+// Sizes, strides and checks of tensors, and their element types by name.
 #include "core/tensor_spec.hpp"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// The tables from bytes to the model's values, and the pass that applies them.
 #include "engines/image_input.hpp"
 
 #include <bit>

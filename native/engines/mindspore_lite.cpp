@@ -1,3 +1,4 @@
+// The engine: a model for each context, and the devices of a library.
 #include "engines/mindspore_lite.hpp"
 
 #include <mutex>

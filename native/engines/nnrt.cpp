@@ -1,3 +1,4 @@
+// The engine: one session shared by its contexts, and the devices of a library.
 #include "engines/nnrt.hpp"
 
 #include "core/error.hpp"

@@ -1,3 +1,4 @@
+// The engine: a core and a compiled model shared by its contexts, and the devices of a library.
 #include "engines/openvino.hpp"
 
 #include "core/error.hpp"

@@ -1,3 +1,4 @@
+// The engine: cores, priority, the choice of mode and binding, and what the user should know.
 #include "engines/rknn.hpp"
 
 #include <algorithm>

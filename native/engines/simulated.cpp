@@ -1,3 +1,4 @@
+// The simulated device: its clock of runs, its scripted faults, and the values it computes.
 #include "engines/simulated.hpp"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Looks the functions up under the names of either family, and puts status codes into words.
 #include "engines/mindspore_lite/api.hpp"
 
 #include <array>

@@ -1,3 +1,4 @@
+// Owns the blocks and tensors of one context, runs the model, and finds out what is copied.
 #include "engines/mindspore_lite/context.hpp"
 
 #include <algorithm>

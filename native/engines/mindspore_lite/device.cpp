@@ -1,3 +1,4 @@
+// Reads the device option and the options that a context is configured with.
 #include "engines/mindspore_lite/device.hpp"
 
 #include <algorithm>

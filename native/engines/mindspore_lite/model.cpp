@@ -1,3 +1,4 @@
+// Loads and resizes a model, reads its tensors, and makes tensors on its allocators.
 #include "engines/mindspore_lite/model.hpp"
 
 #include <algorithm>

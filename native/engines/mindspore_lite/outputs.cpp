@@ -1,3 +1,4 @@
+// Tries once where a library writes outputs, and does each run by what was found.
 #include "engines/mindspore_lite/outputs.hpp"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Looks the runtime's functions up; those of API 11 may be missing together.
 #include "engines/nnrt/api.hpp"
 
 #include <array>

@@ -1,3 +1,4 @@
+// The two kinds of context, by the runtime's API, and a run tried again after a rest.
 #include "engines/nnrt/context.hpp"
 
 #include <algorithm>

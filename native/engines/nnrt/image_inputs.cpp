@@ -1,3 +1,4 @@
+// A context around another one: its slots hold images, the inner one's blocks what they become.
 #include "engines/nnrt/image_inputs.hpp"
 
 #include <algorithm>

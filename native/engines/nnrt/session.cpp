@@ -1,3 +1,4 @@
+// Finds the device, compiles or restores the model, and opens executors.
 #include "engines/nnrt/session.hpp"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Tensors as the runtime reports them, completed by what the user declared.
 #include <array>
 #include <utility>
 

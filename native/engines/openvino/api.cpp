@@ -1,3 +1,4 @@
+// Looks OpenVINO's functions up, and puts its errors into words.
 #ifdef PIPELINE_WITH_OPENVINO
 
 #include "engines/openvino/api.hpp"

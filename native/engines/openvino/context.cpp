@@ -1,3 +1,4 @@
+// Owns the infer requests and tensors of one context, and runs them on the bound blocks.
 #ifdef PIPELINE_WITH_OPENVINO
 
 #include "engines/openvino/context.hpp"

@@ -1,3 +1,4 @@
+// Tells other files from models before OpenVINO does, reads, reshapes, and describes the ports.
 #ifdef PIPELINE_WITH_OPENVINO
 
 #include "engines/openvino/model.hpp"

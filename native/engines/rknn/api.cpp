@@ -1,3 +1,4 @@
+// Looks librknnrt's functions up, by version, and puts its codes into words.
 #include "engines/rknn/api.hpp"
 
 #include <array>

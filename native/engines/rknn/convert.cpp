@@ -1,3 +1,4 @@
+// The loops from the NPU's blocked layouts and types to dense rows.
 #include "engines/rknn/convert.hpp"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// The mode in which the runtime copies: blocks in host memory.
 #include <cstdlib>
 #include <cstring>
 #include <utility>

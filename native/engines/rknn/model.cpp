@@ -1,3 +1,4 @@
+// Reads a model's attributes and works out shapes, types and where values lie in NPU memory.
 #include "engines/rknn/model.hpp"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Runtime contexts and their duplicates, NPU memory, and the test whether rebinding is honoured.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>

@@ -1,3 +1,4 @@
+// The mode in which the NPU works on the slots' own memory, bound for each slot or each run.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
