@@ -6,7 +6,7 @@ module raises these same classes; the translation is in ``native/bind/errors.cpp
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -27,19 +27,55 @@ __all__ = [
     "SinkError",
     "SlotStateError",
     "SourceError",
+    "at",
+    "dotted",
     "optional",
     "unexpected",
 ]
 
 
 class PipelineError(Exception):
-    """Base of every error of this package."""
+    """Base of every error of this package.
+
+    ``path``: keys of the setting to blame, as ("model", "path"); empty if there is none. ``file``:
+    the configuration file, if it is known. ``str`` begins with both, ``message`` has neither.
+    ``errors``: several of them, each with a path of its own, in place of these three.
+    """
 
     exit_code = 1
 
+    def __init__(
+        self,
+        message: str = "",
+        path: Sequence[str | int] = (),
+        *,
+        file: str = "",
+        errors: Sequence[PipelineError] = (),
+    ) -> None:
+        super().__init__(message)
+        self.path = tuple(path)
+        self.file = file
+        self.errors = tuple(errors)
+
+    @property
+    def message(self) -> str:
+        """What is wrong."""
+        return super().__str__()
+
+    def __str__(self) -> str:
+        if self.errors:
+            return "\n".join(map(str, self.errors))
+        return ": ".join(part for part in (self.file, dotted(self.path), self.message) if part)
+
+    def place(self, *path: str | int, file: str = "") -> None:
+        """Put ``path`` before its own, and note the file unless it has one."""
+        for error in self.errors or (self,):
+            error.path = (*path, *error.path)
+            error.file = error.file or file
+
 
 class ConfigError(PipelineError, ValueError):
-    """A configuration or argument is wrong; the message begins with its place."""
+    """A configuration or argument is wrong."""
 
     exit_code = 2
 
@@ -114,6 +150,24 @@ class Abandoned(NamedTuple):
 
     kind: type[PipelineError] | None
     name: str
+
+
+def dotted(path: Sequence[str | int]) -> str:
+    """``sinks.0.path`` for ("sinks", 0, "path")."""
+    return ".".join(map(str, path)).replace("\n", "\\n")
+
+
+@contextmanager
+def at(*path: str | int, default: Sequence[str | int] = ()) -> Iterator[None]:
+    """Around calls of a part: the path of its errors begins with these keys.
+
+    ``default``: the further keys of an error that has no path.
+    """
+    try:
+        yield
+    except PipelineError as error:
+        error.place(*path, *(() if error.path or error.errors else default))
+        raise
 
 
 def unexpected(kind: type[PipelineError], part: str, error: BaseException) -> PipelineError:

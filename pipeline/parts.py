@@ -254,7 +254,8 @@ class OwnPart(BaseModel):
             if isinstance(part, type):
                 self._check(part)
         except ConfigError as error:
-            raise ConfigError(f"kind: {error}") from error.__cause__
+            error.place("kind")
+            raise
         copy = self.model_copy()
         copy._class, copy._make = part, _bound(part, self.options)
         return copy

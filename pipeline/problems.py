@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from pipeline.errors import ConfigError, SourceError
+from pipeline.errors import ConfigError, SourceError, dotted
 from pipeline.redact import printable, redact_uri
 
 __all__ = [
@@ -69,11 +69,6 @@ class Problem(NamedTuple):
     source: bool = False
 
 
-def dotted(path: KeyPath) -> str:
-    """``sinks.0.path`` for ("sinks", 0, "path")."""
-    return ".".join(str(part) for part in path)
-
-
 def line(name: str, place: KeyPath, text: str) -> str:
     """One line of a message: file, place in it, and what is wrong, as far as there is each."""
     return ": ".join(part for part in (name, dotted(place), text) if part)
@@ -89,20 +84,24 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 def raise_all(
     name: str, problems: Sequence[Problem], origin_of: Callable[[KeyPath], str] = lambda path: ""
 ) -> NoReturn:
-    """Raise one error with a line for each problem, each beginning with ``name`` and the path.
+    """Raise the error of a problem, or one that holds those of several.
 
     It is a SourceError when all are about the source, else a ConfigError that begins with
-    those that are not. ``origin_of`` gives a remark where the value at a path came from.
+    those that are not. ``name`` is that of the file; ``origin_of`` gives a remark where the
+    value at a path came from.
     """
-    lines = []
+    errors = []
     for problem in sorted(problems, key=lambda problem: problem.source)[:_MAX_LINES]:
         text = problem.text if len(problem.text) <= _MAX_TEXT else f"{problem.text[:_MAX_TEXT]}..."
-        text = line(name, problem.path, text) + origin_of(problem.path)
-        lines.append(printable(text).replace("\n", "\\n"))
+        text = printable(text + origin_of(problem.path)).replace("\n", "\\n")
+        kind = SourceError if problem.source else ConfigError
+        errors.append(kind(text, problem.path, file=name))
     if len(problems) > _MAX_LINES:
-        lines.append(line(name, (), f"and {len(problems) - _MAX_LINES} more"))
+        errors.append(ConfigError(f"and {len(problems) - _MAX_LINES} more", file=name))
+    if len(errors) == 1:
+        raise errors[0]
     kind = SourceError if all(problem.source for problem in problems) else ConfigError
-    raise kind("\n".join(lines))
+    raise kind(errors=errors)
 
 
 def from_validation(

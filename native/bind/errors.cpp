@@ -66,14 +66,19 @@ py::tuple to_devices(std::string_view version,
     return py::make_tuple(to_text(version), list);
 }
 
-py::object to_python(const Error& error) { return python_class(error.code())(to_line(error.what())); }
+py::object to_python(const Error& error) {
+    py::object made = python_class(error.code())(to_line(error.what()));
+    if (!error.key().empty()) made.attr("path") = py::tuple(to_text(error.key()).attr("split")("."));
+    return made;
+}
 
 void bind_errors() {
     py::register_local_exception_translator([](std::exception_ptr raised) {
         try {
             if (raised) std::rethrow_exception(raised);
         } catch (const Error& error) {
-            PyErr_SetObject(python_class(error.code()).ptr(), to_line(error.what()).ptr());
+            const py::object made = to_python(error);
+            PyErr_SetObject(py::type::of(made).ptr(), made.ptr());
         }
     });
 }

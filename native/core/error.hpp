@@ -3,6 +3,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 namespace pipeline {
 
@@ -21,11 +22,15 @@ enum class Errc {
 
 class Error : public std::runtime_error {
 public:
-    Error(Errc code, const std::string& what) : std::runtime_error(what), code_(code) {}
+    // `key`: the setting to blame, as options.cores; empty if there is none.
+    Error(Errc code, const std::string& what, std::string key = {})
+        : std::runtime_error(what), code_(code), key_(std::move(key)) {}
     [[nodiscard]] Errc code() const noexcept { return code_; }
+    [[nodiscard]] const std::string& key() const noexcept { return key_; }
 
 private:
     Errc code_;
+    std::string key_;
 };
 
 }  // namespace pipeline

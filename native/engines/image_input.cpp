@@ -25,7 +25,7 @@ std::size_t channel_count(const TensorSpec& spec) noexcept {
 
 void check_options(const TensorSpec& model, const ImageOptions& options, std::size_t channels) {
     const auto fail = [&](const std::string& option, const std::string& what) {
-        throw Error(Errc::config, "preprocess." + option + ": " + what);
+        throw Error(Errc::config, what, "image." + option);
     };
     const std::string input = "input '" + model.name + "'";
     for (const auto* values : {&options.mean, &options.scale}) {

@@ -98,13 +98,13 @@ void blame_property(const Api& api, const ov_core_t* core, const OpenVinoOptions
     };
     for (const auto& property : options.properties) {
         if (reason.find(property.first) != reason.npos)
-            throw Error(Errc::config, refused(property) + ": " + reason);
+            throw Error(Errc::config, refused(property) + ": " + reason, "options.properties");
     }
     if (named_devices(options.device) != std::vector{options.device}) return;
     for (const auto& property : options.properties) {
         const ov_property_t pair{property.first.c_str(), property.second.c_str()};
         api.check(api.ov_core_set_properties(core, options.device.c_str(), 1, &pair), Errc::config,
-                  refused(property));
+                  refused(property), "options.properties");
     }
 }
 

@@ -88,9 +88,10 @@ void choose_cores(Session& session) {
     session.cores = session.options.cores;
     for (const unsigned core : session.cores) {
         if (core < count) continue;
-        throw Error(Errc::device, "options.cores: core " + std::to_string(core) +
-                                      " is not there, the NPU has " + std::to_string(count) +
-                                      (count == 1 ? " core" : " cores") + " (" + session.versions + ")");
+        throw Error(Errc::device,
+                    "core " + std::to_string(core) + " is not there, the NPU has " + std::to_string(count) +
+                        (count == 1 ? " core" : " cores") + " (" + session.versions + ")",
+                    "options.cores");
     }
     for (unsigned i = 0; session.options.cores.empty() && i < count; ++i) session.cores.push_back(i);
     session.set_core(session.root.get(), session.cores[0]);
@@ -116,9 +117,9 @@ void choose_binding(Session& session) {
     if (honours_rebinding(session, probe.get())) return;
     if (session.options.binding == RknnBinding::rebind) {
         throw Error(Errc::engine,
-                    "options.binding: this runtime ignores memory that is bound after the first "
-                    "run (" +
-                        session.versions + "); use 'context_per_slot'");
+                    "this runtime ignores memory that is bound after the first run (" + session.versions +
+                        "); use 'context_per_slot'",
+                    "options.binding");
     }
     session.per_slot = true;
 }

@@ -24,7 +24,7 @@ from pipeline.config.settings import Config
 from pipeline.contracts import Reader
 from pipeline.engines.autotune_choice import Choice
 from pipeline.errors import Abandoned
-from pipeline.machine.assembly import located
+from pipeline.machine.assembly import at_source
 from pipeline.machine.autotune import tune
 from pipeline.machine.own_parts import import_named
 from pipeline.sources import SourceSettings, make_reader
@@ -141,9 +141,7 @@ class Bench:
         limit = None
         if self._own_pace:
             limit = source.open_timeout_s + 4 * source.read_timeout_s + 2 * self._conditions.seconds
-        key = "uri" if source.kind is None else "kind"
-        where = f"source.{key}" if self.config.source else f"cameras.{self.name}.{key}"
-        with located(where):
+        with at_source(self.config, self.name):
             reader = self._reader()
             return await decode_alone(
                 reader, self._conditions, own_pace=self._own_pace, timeout=limit

@@ -189,7 +189,7 @@ class _Parts:
             async with asyncio.timeout(seconds + self._ring.depth * self._timeout):
                 yield
         except TimeoutError:
-            raise RunError(f"model: a run took longer than {self._timeout:g} s") from None
+            raise RunError(f"a run took longer than {self._timeout:g} s", ("model",)) from None
 
     async def _alone(self, name: str, jobs: Sequence[Callable[[], object]]) -> StageFigures:
         """Call the jobs in turn on a thread of their own; each once before the time counts."""

@@ -30,7 +30,6 @@ __all__ = ["main"]
 
 _terminal = Terminal()
 
-_SETTING = re.compile(r"(model|(source|cameras|model|ring|preprocess|postprocess|sinks)\.[\w.]+): ")
 _MISSING_LIBRARY = re.compile(r"(lib[\w.+-]+\.so[\w.]*): cannot open shared object file")
 
 
@@ -50,7 +49,7 @@ def main(argv: Sequence[str] | None = None, requests: StopRequests | None = None
     try:
         arguments = parse_arguments(words)
     except ConfigError as error:
-        _terminal.say(f"error: {error}")
+        _terminal.fail(f"{error}")
         return error.exit_code
     _terminal.show_log(quiet=arguments.quiet, debug=arguments.debug)
     try:
@@ -62,11 +61,11 @@ def main(argv: Sequence[str] | None = None, requests: StopRequests | None = None
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
-        _terminal.say("error: interrupted")
+        _terminal.fail("interrupted")
         return 1
     except OSError as error:
-        _terminal.say(
-            f"error: {error.strerror or error}" + (f": {error.filename}" if error.filename else "")
+        _terminal.fail(
+            f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")
         )
         return 1
     except Exception as error:
@@ -219,7 +218,7 @@ def _bench(arguments: Arguments, requests: StopRequests) -> int:
     try:
         report = measure(bench, requests, tell)
         if report is None:
-            _terminal.say("error: stopped before all was measured")
+            _terminal.fail("stopped before all was measured")
     except Exception as error:
         code = _failed(error, arguments.debug, arguments.config)
     if report is not None:
@@ -236,8 +235,10 @@ def _abandon(parts: Sequence[Abandoned], code: int) -> NoReturn:
     hanging = next(
         (code for code in codes if code != PipelineError.exit_code), max(codes, default=0)
     )
-    mark = "error: did not stop in time and" if hanging else "what hung before"
-    _terminal.say(f"{mark} was abandoned: {', '.join(part.name for part in parts)}")
+    say, mark = _terminal.say, "what hung before"
+    if hanging:
+        say, mark = _terminal.fail, "did not stop in time and"
+    say(f"{mark} was abandoned: {', '.join(part.name for part in parts)}")
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
     os._exit(code or hanging)
@@ -265,7 +266,7 @@ async def _drive(
             tell("cancelling")
             pipeline.cancel()
         else:
-            _terminal.say("error: ended at once, without closing anything")
+            _terminal.fail("ended at once, without closing anything")
             stderr.wait()
             os._exit(1)
 
@@ -310,7 +311,7 @@ def _finish(
     code = 0
     if stops > 1 and (failure is None or isinstance(failure, ClosedError | asyncio.CancelledError)):
         lost = stats is not None and stats.dropped.get("cancelled")
-        _terminal.say("error: cancelled" + (", what was in flight is lost" if lost else ""))
+        _terminal.fail("cancelled" + (", what was in flight is lost" if lost else ""))
         code = 1
     elif failure is not None:
         code = _failed(failure, arguments.debug, arguments.config)
@@ -335,11 +336,11 @@ def _failed(error: BaseException, debug: bool, config: str | None = None) -> int
         error = error.exceptions[0]
     if debug:
         _terminal.say("".join(traceback.format_exception(error)).rstrip())
-    message = _message(error)
-    if config is not None and _SETTING.match(message):
-        message = f"{config}: {message}"
-    for line in message.splitlines() or [type(error).__name__]:
-        _terminal.say(f"error: {line}")
+    if config is not None and isinstance(error, PipelineError):
+        about_config = isinstance(error, ConfigError) or error.path
+        error.place(file=config if about_config else "")
+    for line in _message(error).splitlines() or [type(error).__name__]:
+        _terminal.fail(f"{line}")
     return error.exit_code if isinstance(error, PipelineError) else 1
 
 

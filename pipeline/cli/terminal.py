@@ -105,11 +105,17 @@ class Terminal:
 
     def say(self, text: str) -> None:
         """One or more lines, in place of a status line that stands there."""
-        if not self.json:
+        if self.json:
+            self.record("info", text)
+        else:
             stderr.write(_line(printable(text)))
-            return
-        level = "error" if text.startswith("error: ") else "info"
-        self.record(level, text.removeprefix("error: "))
+
+    def fail(self, text: str) -> None:
+        """What went wrong, in one or more lines."""
+        if self.json:
+            self.record("error", text)
+        else:
+            stderr.write(_line(printable(f"error: {text}")))
 
     def record(self, level: str, message: str, **fields: object) -> None:
         """One JSON object, as those of the log."""

@@ -226,32 +226,32 @@ class Document:
             inner = self._placed(data.get(str(part)), place, at + 1, value)
             return {**data, str(part): inner}
         if not isinstance(data, list):
-            raise ConfigError(f"{self.name}: {problems.dotted(place[:at])} is a single value")
+            raise self._error(place[:at], "is a single value")
         if not isinstance(part, int) or part > min(len(data), _MAX_INDEX):
             has = f"has {len(data)} entries, counted from 0"
-            raise ConfigError(f"{self.name}: {problems.dotted(place[:at])} {has}")
+            raise self._error(place[:at], has)
         inner = self._placed(data[part] if part < len(data) else None, place, at + 1, value)
         return [*data[:part], inner, *data[part + 1 :]]
 
     def _text_of(self, file: Path) -> str:
         if os.path.isdir(file):
-            raise ConfigError(f"{self.name}: is a folder, not a configuration file")
+            raise self._error((), "is a folder, not a configuration file")
         try:
             with file.open("rb") as stream:
                 data = stream.read(_MAX_BYTES + 1)
         except FileNotFoundError:
-            raise ConfigError(f"{self.name}: no such file") from None
+            raise self._error((), "no such file") from None
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
-            raise ConfigError(f"{self.name}: cannot be read: {reason}") from None
+            raise self._error((), f"cannot be read: {reason}") from None
         if len(data) > _MAX_BYTES:
-            raise ConfigError(f"{self.name}: larger than {_MAX_BYTES} bytes")
+            raise self._error((), f"larger than {_MAX_BYTES} bytes")
         try:
             return data.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             line = data.count(b"\n", 0, error.start) + 1
             text = f"line {line}: not UTF-8 text (byte 0x{data[error.start]:02x})"
-            raise ConfigError(f"{self.name}: {text}") from None
+            raise self._error((), text) from None
 
     def _parse(self, text: str, place: KeyPath, starts: dict[KeyPath, yaml.Mark]) -> Any:
         try:
@@ -266,16 +266,16 @@ class Document:
                 reason = f"{error.context}, {reason}"
             if "mapping values" in reason or reason.endswith("got ':'"):
                 reason += "; text with a colon before a blank or at its end needs quotes"
-            raise ConfigError(f"{self.name}: {where}not YAML: {reason}") from None
+            raise self._error((), f"{where}not YAML: {reason}") from None
         except yaml.reader.ReaderError as error:
             line = text.count("\n", 0, error.position) + 1
             # The declared type of `character` is wrong for text, where it is the code point.
             shown = f"character U+{int(error.character):04X} is not allowed"
-            raise ConfigError(f"{self.name}: line {line}: not YAML: {shown}") from None
+            raise self._error((), f"line {line}: not YAML: {shown}") from None
         except _LimitError as error:
-            raise ConfigError(f"{self.name}: {error}") from None
+            raise self._error((), str(error)) from None
         except RecursionError:
-            raise ConfigError(f"{self.name}: {_TOO_DEEP}") from None
+            raise self._error((), _TOO_DEEP) from None
 
     def _take_out(self, match: re.Match[str]) -> str:
         self._references.append(match[0])
@@ -388,7 +388,7 @@ class Document:
             text = text if problem else paths.expand_env(text)
             problem = problem or _unusable(text)
         except ConfigError as error:
-            problem = str(error)
+            problem = error.message
         if problem is None:
             return text
         if all(noted.path != place for noted in self.problems):
@@ -402,12 +402,12 @@ class Document:
     def _count(self, place: KeyPath) -> None:
         self._left -= 1
         if self._left < 0:
-            raise ConfigError(f"{self.name}: {_TOO_MANY}")
+            raise self._error((), _TOO_MANY)
         if len(place) > _MAX_DEPTH:
-            raise ConfigError(f"{self.name}: {_TOO_DEEP}")
+            raise self._error((), _TOO_DEEP)
 
     def _error(self, place: KeyPath, text: str) -> ConfigError:
-        return ConfigError(problems.line(self.name, place, text))
+        return ConfigError(text, place, file=self.name)
 
 
 def _unusable(text: str) -> str | None:

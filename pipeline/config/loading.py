@@ -61,7 +61,7 @@ def load(
     if isinstance(document.data, dict):
         _stand_in(document.data, given)
     if document.data is None and not document.problems:
-        raise ConfigError(f"{document.name}: empty; at least source and model are needed")
+        raise ConfigError("empty; at least source and model are needed", file=document.name)
     return _config(document, Path(os.path.abspath(path)).parent, extra_sinks)
 
 
@@ -122,7 +122,7 @@ def _config(document: Document, base: Path, extra_sinks: Sequence[Mapping[str, A
             problems.raise_all(document.name, document.problems, document.origin_of)
         kind = "a list" if isinstance(data, list) else "a single value"
         text = f"needs keys such as source and model at the top, got {kind}"
-        raise ConfigError(problems.line(document.name, (), text))
+        raise ConfigError(text, file=document.name)
     # A section whose lines are all commented out is a section left out.
     document.data = {key: value for key, value in data.items() if value is not None}
     sinks = document.data.get("sinks", [])
@@ -205,10 +205,8 @@ def _check_sources(sources: Mapping[str, SourceSettings]) -> list[Problem]:
         try:
             make_reader(source, MonotonicClock())
         except ConfigError as error:
-            text = str(error)  # it begins with the place of the only source
-            if isinstance(source, CameraSettings) and text.startswith("source."):
-                text = f"cameras.{name}." + text.removeprefix("source.")
-            return [Problem((), text)]
+            above = ("cameras", name) if isinstance(source, CameraSettings) else ("source",)
+            return [Problem((*above, *error.path), error.message)]
     return []
 
 
@@ -309,7 +307,7 @@ def _with_option_paths(config: Config, base: Path) -> tuple[Config, list[Problem
             try:
                 options[name] = paths.resolve(value, base)
             except ConfigError as error:
-                found.append(Problem(("model", "options", name), str(error)))
+                found.append(Problem(("model", "options", name), error.message))
     model = config.model.model_copy(update={"options": options})
     return config.model_copy(update={"model": model}), found
 
@@ -329,7 +327,7 @@ def _make_absolute(data: dict[str, Any], base: Path) -> list[Problem]:
             _look_at(path, is_source, text)
         except ConfigError as error:
             missing = is_source and isinstance(error, paths.MissingFileError)
-            found.append(Problem(place, str(error), missing))
+            found.append(Problem(place, error.message, missing))
     model = data.get("model")
     library = model.get("library") if isinstance(model, dict) else None
     # A name without a folder is searched for by the system's loader.
@@ -337,7 +335,7 @@ def _make_absolute(data: dict[str, Any], base: Path) -> list[Problem]:
         try:
             data["model"] = {**data["model"], "library": paths.resolve(library, base)}
         except ConfigError as error:
-            found.append(Problem(("model", "library"), str(error)))
+            found.append(Problem(("model", "library"), error.message))
     return found + _place_sinks(data, base)
 
 
@@ -397,7 +395,7 @@ def _place_sinks(data: dict[str, Any], base: Path) -> list[Problem]:
         try:
             path = paths.resolve(text, base)
         except ConfigError as error:
-            found.append(Problem(place, str(error)))
+            found.append(Problem(place, error.message))
             continue
         sinks[i] = {**sink, "path": path}
     return found

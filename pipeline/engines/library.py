@@ -13,12 +13,12 @@ __all__ = ["first_loadable", "named_library"]
 
 
 def named_library(setting: str) -> str:
-    """The library that ``model.library`` names: a path must exist, a plain name is the loader's.
+    """The library that ``library`` names: a path must exist, a plain name is the loader's.
 
     EngineNotInstalledError when the path does not.
     """
     if os.sep in setting and not Path(setting).is_file():
-        raise EngineNotInstalledError(f"model.library: {setting}: no such library")
+        raise EngineNotInstalledError(f"{setting}: no such library", ("library",))
     return setting
 
 

@@ -110,7 +110,7 @@ def open_engine(settings: ModelSettings, image: ImageInput | None) -> _native.En
     from pipeline.engines.image import ImageInput
 
     if settings.path is None:
-        raise ConfigError("model.path: missing, but engine mindspore_lite needs a model file")
+        raise ConfigError("missing, but engine mindspore_lite needs a model file", ("path",))
     options: MindSporeLiteOptions = validated_options("mindspore_lite", settings.options)
     folded = image if image is not None else ImageInput()
     return _native.mindspore_lite(

@@ -125,7 +125,7 @@ def open_engine(settings: ModelSettings, image: ImageInput | None) -> _native.En
 
     options: NNRTOptions = validated_options("nnrt", settings.options)
     if settings.path is None and options.cache_dir is None:
-        raise ConfigError("model.path: missing, but engine nnrt needs it or options.cache_dir")
+        raise ConfigError("missing, but engine nnrt needs it or options.cache_dir", ("path",))
     folded = image if image is not None else ImageInput()
     return _native.nnrt(
         find_library(settings.library),
@@ -172,18 +172,19 @@ def _cache(folder: Path | None, may_make: bool) -> str:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ConfigError(f"options.cache_dir: {folder}: {error.strerror}") from None
+            raise ConfigError(f"{folder}: {error.strerror}", ("options", "cache_dir")) from None
     return str(folder)
 
 
 def _spec(native: Any, option: str, tensor: NNRTTensor) -> _native.TensorSpec:
-    place = f"options.{option}: {tensor.name!r}"
+    path, name = ("options", option), repr(tensor.name)
     if tensor.layout and len(tensor.shape) != 4:
-        raise ConfigError(f"{place}: {tensor.layout} needs 4 dimensions, not {len(tensor.shape)}")
+        needs = f"{tensor.layout} needs 4 dimensions, not {len(tensor.shape)}"
+        raise ConfigError(f"{name}: {needs}", path)
     try:
         spec: _native.TensorSpec = native.TensorSpec(
             tensor.name, tensor.dtype, tensor.shape, tensor.layout
         )
     except TypeError:
-        raise ConfigError(f"{place}: dtype {tensor.dtype!r} is unknown") from None
+        raise ConfigError(f"{name}: dtype {tensor.dtype!r} is unknown", path) from None
     return spec

@@ -136,7 +136,7 @@ def open_engine(settings: ModelSettings, image: ImageInput | None) -> _native.En
     from pipeline.engines.image import ImageInput
 
     if settings.path is None:
-        raise ConfigError("model.path: missing, but engine openvino needs a model file")
+        raise ConfigError("missing, but engine openvino needs a model file", ("path",))
     options: OpenVINOOptions = validated_options("openvino", settings.options)
     folded = image if image is not None else ImageInput()
     return _native.openvino(

@@ -116,11 +116,12 @@ def open_engine(settings: ModelSettings, image: ImageInput | None) -> _native.En
     from pipeline.engines import validated_options
 
     if settings.path is None:
-        raise ConfigError("model.path: missing, but engine rknn needs a .rknn file")
+        raise ConfigError("missing, but engine rknn needs a .rknn file", ("path",))
     if "device" in settings.model_fields_set and settings.device.upper() != "NPU":
         raise ConfigError(
-            f"model.device: {settings.device!r}, but engine rknn runs on the NPU only; "
-            "model.options.cores chooses its cores"
+            f"{settings.device!r}, but engine rknn runs on the NPU only; options.cores chooses "
+            "its cores",
+            ("device",),
         )
     _check_image(image)
     options: RknnOptions = validated_options("rknn", settings.options)
@@ -160,12 +161,13 @@ def _check_image(image: ImageInput | None) -> None:
     for name in ("mean", "scale"):
         if getattr(image, name):
             raise ConfigError(
-                f"preprocess.{name}: an RKNN model brings its own; give mean_values and "
-                "std_values when it is converted"
+                "an RKNN model brings its own; give mean_values and std_values to its conversion",
+                ("image", name),
             )
     if image.color != "bgr":
         raise ConfigError(
-            "image: engine rknn cannot swap colors; write pixels in the order of the model"
+            "engine rknn cannot swap colors; write pixels in the order of the model",
+            ("image", "color"),
         )
 
 

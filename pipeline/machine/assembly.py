@@ -27,6 +27,7 @@ from pipeline.errors import (
     RunError,
     SinkError,
     SourceError,
+    at,
 )
 from pipeline.flow.backoff import Backoff
 from pipeline.flow.capture import CaptureSettings, CaptureStage
@@ -51,7 +52,7 @@ from pipeline.sinks import make_sink
 from pipeline.sources import SourceSettings, make_reader
 from pipeline.worker import call_in_thread
 
-__all__ = ["Assembly", "image_input", "located", "ring_that_fits"]
+__all__ = ["Assembly", "at_model", "at_source", "image_input", "ring_that_fits"]
 
 _log = logging.getLogger(__name__)
 
@@ -178,36 +179,33 @@ class Assembly:
         """Open sources, engine and, last, the sinks. Raises what the first that fails raises."""
         formats = {}
         for name, capture in self.captures.items():
-            with located(self._uri_of(name)):
+            with at_source(self.config, name):
                 formats[name] = await capture.open()
         await self.finish.open()
-        with located("model"):
-            executor = await self.engine.open()
-        with located("model.path"):
-            for name, found in formats.items():
-                if found is not None:
-                    self._fit(self._feeds[name], found, executor)
+        executor = await self.engine.open()
+        for name, found in formats.items():
+            if found is not None:
+                self._fit(self._feeds[name], found, executor)
         await self.dispatch.open()
         # Last, as this makes files, which a run that cannot start does not need.
         only = len(formats) == 1
         for index, sink in enumerate(self.sinks):
             name = next(iter(formats)) if only else ""
             sink.describe(StreamInfo(name, formats[name] if only else None))
-            with located(f"sinks.{index}"):
+            with at("sinks", index):
                 await sink.open()
         self.zero_copy = await call_in_thread("zero-copy", executor.routes)
         self.notes = executor.notes()
 
-    def _uri_of(self, name: str) -> str:
-        source = self.config.sources[name]
-        key = "uri" if source.kind is None else "kind"
-        return f"source.{key}" if self.config.source else f"cameras.{name}.{key}"
-
     def _fit(self, feed: CameraFeed, found: FrameFormat, executor: Executor) -> None:
         try:
             feed.faults.call("preprocess", feed.preprocess.open, found, executor.inputs[0])
-        except SourceError as error:
-            raise SourceError(f"{self._uri_of(feed.name)}: {error}") from error
+        except SourceError:
+            with at_source(self.config, feed.name):
+                raise
+        except PipelineError as error:
+            error.place(*(["preprocess"] if error.path else ["model", "path"]))
+            raise
 
     async def close(self, timeout: float) -> tuple[list[Abandoned], list[BaseException]]:
         """Close in order: sources, stages, sinks, ring, driver memory, executor.
@@ -298,15 +296,15 @@ class Assembly:
         ready, self._ready = self._ready, None
         executor = ready
         if executor is None:
-            executor = await Executor.from_settings(self.config.model, image_input(self.config))
+            with at_model():
+                executor = await Executor.from_settings(self.config.model, image_input(self.config))
         try:
             if self.engine.closing:
                 raise ClosedError("pipeline: closed")  # nobody waited for it so long
             _check_inputs(executor)
-            with located("postprocess.kind"):
+            with at("postprocess", "kind"):
                 await self.finish.fit(*_single(executor))
-            with located("ring.depth"):
-                ring = await ring_that_fits(executor, self.wiring.depth, self.wiring.least_depth)
+            ring = await ring_that_fits(executor, self.wiring.depth, self.wiring.least_depth)
             if ready is not None:
                 executor.trim()  # what it was measured with
         except BaseException:
@@ -341,6 +339,15 @@ class Assembly:
                 outlet.channel.overflow = "block"
 
 
+@contextlib.contextmanager
+def at_source(config: Config, name: str) -> Iterator[None]:
+    """Around calls of a camera's reader: its errors get the path of the camera."""
+    key = "uri" if config.sources[name].kind is None else "kind"
+    above = ("source",) if config.source is not None else ("cameras", name)
+    with at(*above, default=[key]):
+        yield
+
+
 def _drop_frame(recorder: CameraRecorder, frame: Frame, cause: str) -> None:
     recorder.dropped[cause] += 1
     frame.release()
@@ -358,20 +365,32 @@ async def ring_that_fits(
 ) -> Ring:
     """A ring of ``depth`` slots, or of ``least``, which is logged, where memory has an end."""
     try:
-        return await executor.ring(depth)
+        return await _ring(executor, depth)
     except AllocationError as error:
         if least >= depth:
             raise
-        _log.log(level, "ring.depth: %d in place of %d: %s", least, depth, error)
-    return await executor.ring(least)
+        _log.log(level, "ring.depth: %d in place of %d: %s", least, depth, error.message)
+    return await _ring(executor, least)
+
+
+async def _ring(executor: Executor, depth: int) -> Ring:
+    try:
+        return await executor.ring(depth)
+    except (RunError, DeviceError):  # of the first run, which the ring tries each slot with
+        with at_model():
+            raise
+    except PipelineError as error:
+        error.place("ring", "depth")
+        raise
 
 
 def _check_inputs(executor: Executor) -> None:
     if len(executor.inputs) != 1:
         names = ", ".join(repr(spec.name) for spec in executor.inputs)
         raise ModelError(
-            f"model.path: the model has {len(executor.inputs)} inputs ({names}), but a pipeline "
-            "feeds one picture; use Executor for such a model"
+            f"the model has {len(executor.inputs)} inputs ({names}), but a pipeline feeds one "
+            "image; use Executor for such a model",
+            ("model", "path"),
         )
 
 
@@ -384,10 +403,8 @@ def _single(executor: Executor) -> tuple[list[Any], list[Any]]:
         return list(executor.inputs), list(executor.outputs)
     for spec in executor.outputs:
         if not spec.shape or spec.shape[0] != batch:
-            raise ModelError(
-                f"model.path: output {spec.name!r} {list(spec.shape)} has no batch of {batch}, "
-                "as the input has"
-            )
+            text = f"output {spec.name!r} {list(spec.shape)} has no batch of {batch}"
+            raise ModelError(f"{text}, as the input has", ("model", "path"))
 
     def one(spec: _native.TensorSpec) -> _native.TensorSpec:
         return _native.TensorSpec(spec.name, spec.dtype, (1, *spec.shape[1:]), spec.layout)
@@ -395,28 +412,24 @@ def _single(executor: Executor) -> tuple[list[Any], list[Any]]:
     return [one(spec) for spec in executor.inputs], [one(spec) for spec in executor.outputs]
 
 
-# Where in the configuration the cause of an engine's error is to be looked for.
-_MODEL_PLACES: dict[type[PipelineError], str] = {
-    ModelError: "model.path",
-    DeviceError: "model.device",
-    EngineNotInstalledError: "model.engine",
+# The setting to look at for an engine's error.
+_MODEL_KEYS: dict[type[PipelineError], str] = {
+    ModelError: "path",
+    DeviceError: "device",
+    EngineNotInstalledError: "engine",
 }
 
 
 @contextlib.contextmanager
-def located(place: str) -> Iterator[None]:
-    """Begin an error's message with its place in the configuration, unless it has one."""
+def at_model() -> Iterator[None]:
+    """Around calls of the engine: its errors get the path of the setting to look at."""
     try:
         yield
     except PipelineError as error:
-        if str(error).split(".", 1)[0] in Config.model_fields:
-            raise
-        if str(error).startswith("options."):
-            raise type(error)(f"model.{error}") from error
-        if place == "ring.depth" and isinstance(error, RunError | DeviceError):
-            place = "model"  # its first run, which the ring tries each slot with
-        if place == "model":
-            place = _MODEL_PLACES.get(type(error), place)
-        if "model.input_shape" in str(error):
-            place = "model.input_shape"
-        raise type(error)(f"{place}: {error}") from error
+        if error.path[:1] == ("image",):
+            error.path = ("preprocess", *error.path[1:])
+        elif error.path or error.errors or type(error) not in _MODEL_KEYS:
+            error.place("model")
+        else:
+            error.place("model", _MODEL_KEYS[type(error)])
+        raise

@@ -17,7 +17,7 @@ from pipeline.engines.executor import Executor
 from pipeline.engines.settings import ModelSettings
 from pipeline.errors import Abandoned, ClosedError, ConfigError, EngineError, RunError
 from pipeline.flow.engine_supervisor import EngineSettings, EngineSupervisor
-from pipeline.machine.assembly import image_input, located, ring_that_fits
+from pipeline.machine.assembly import at_model, image_input, ring_that_fits
 from pipeline.machine.wiring import automatic_depth, ring_depth
 from pipeline.memory.ring import Ring
 
@@ -83,7 +83,7 @@ class _Candidate:
 
     async def measure(self, seconds: float) -> None:
         """Again, so long. Raises what a run raises."""
-        with located("model"):
+        with at_model():
             spans = await _measure(self.ring, seconds, self.room.settings.run_timeout_s)
         inputs = self.executor.inputs
         fps, ms = figures(spans, inputs[0].shape[0] if inputs and inputs[0].shape else 1)
@@ -139,8 +139,7 @@ class _Probe:
         """Measure one setting; False where the device has no room for so many contexts."""
         room = self._room(_with(self._config.model, contexts, threads))
         try:
-            with located("model"):
-                await room.open()
+            await room.open()
         except (EngineError, ConfigError) as error:
             if self._best is None:
                 raise
@@ -184,15 +183,15 @@ class _Probe:
 
     def _room(self, model: ModelSettings) -> EngineSupervisor:
         async def make() -> tuple[Executor, Ring]:
-            executor = await Executor.from_settings(model, image_input(self._config))
+            with at_model():
+                executor = await Executor.from_settings(model, image_input(self._config))
             try:
                 if room.closing:
                     raise ClosedError("pipeline: closed")  # nobody waited for it so long
-                with located("ring.depth"):
-                    # A context with a second slot never waits for the event loop.
-                    most = 2 * executor.contexts
-                    least = executor.contexts
-                    return executor, await ring_that_fits(executor, most, least, logging.DEBUG)
+                # A context with a second slot never waits for the event loop.
+                most = 2 * executor.contexts
+                least = executor.contexts
+                return executor, await ring_that_fits(executor, most, least, logging.DEBUG)
             except BaseException:
                 await executor.close(0.5)
                 raise

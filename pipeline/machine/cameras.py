@@ -76,9 +76,11 @@ class Cameras:
         if self._ending:
             raise ClosedError("pipeline: it ends, no camera can be added")
         if not re.fullmatch(CAMERA_NAME, name):
-            raise ConfigError(f"cameras.{name!r}: needed 1 to 64 letters, digits, '_', '.' or '-'")
+            raise ConfigError(
+                "needed 1 to 64 letters, digits, '_', '.' or '-'", ("cameras", repr(name))
+            )
         if name in parts.captures:
-            raise ConfigError(f"cameras.{name}: there is a camera of that name already")
+            raise ConfigError("there is a camera of that name already", ("cameras", name))
         capture = parts.add_camera(wiring.camera_wiring(self._config, name, source), source)
         self._adding.add(name)
         try:
@@ -97,7 +99,7 @@ class Cameras:
         """Stop a camera and forget it; those of its frames with the engine still come through."""
         capture = self._parts.captures.get(name)
         if capture is None:
-            raise ConfigError(f"cameras.{name}: there is no camera of that name")
+            raise ConfigError("there is no camera of that name", ("cameras", name))
         # Not waited for as the last one: another may be added in its place.
         task = self._tasks.pop(name, None)
         capture.stop()

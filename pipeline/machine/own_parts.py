@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from pipeline import problems
 from pipeline.config.settings import Config
-from pipeline.errors import ClosedError, ConfigError
+from pipeline.errors import ClosedError, ConfigError, PipelineError, at
 from pipeline.parts import OwnPart
 from pipeline.postprocess import OwnPostprocessSettings
 from pipeline.problems import KeyPath
@@ -35,10 +35,10 @@ def with_objects(
     """
     if frames is not None:
         if sources:
-            raise ConfigError("frames: give them in sources, as other sources are given")
+            raise ConfigError("give them in sources, as other sources are given", ("frames",))
         if len(config.sources) > 1:
             names = ", ".join(config.sources)
-            raise ConfigError(f"frames: they are those of one camera, but there are {names}")
+            raise ConfigError(f"they are those of one camera, but there are {names}", ("frames",))
         (only,) = config.sources.items()
         config = _with_source(config, only[0], _source(("frames",), only[1], frames, live))
     for name, part in sources.items():
@@ -46,8 +46,7 @@ def with_objects(
         if name not in config.sources:
             guess = problems.nearest(name, config.sources)
             hint = f"; did you mean {guess!r}?" if guess else ""
-            text = f"there is no camera of that name{hint}"
-            raise ConfigError(problems.line("", path, text))
+            raise ConfigError(f"there is no camera of that name{hint}", path)
         settings = _source(path, config.sources[name], part, live)
         config = _with_source(config, name, settings)
     changes: dict[str, Any] = {}
@@ -71,13 +70,14 @@ def import_named(config: Config) -> Config:
 
     ConfigError with the place of each that cannot be imported or does not fit.
     """
-    wrong: list[str] = []
+    wrong: list[PipelineError] = []
     changes: dict[str, Any] = {"sinks": list(config.sinks)}
     for path, own in _unready(config):
         try:
-            ready = own.imported()
+            with at(*path):
+                ready = own.imported()
         except ConfigError as error:
-            wrong += [f"{problems.dotted(path)}.{line}" for line in str(error).splitlines()]
+            wrong += error.errors or (error,)
             continue
         if isinstance(ready, OwnSinkSettings):
             changes["sinks"][path[1]] = ready
@@ -85,8 +85,10 @@ def import_named(config: Config) -> Config:
             config = _with_source(config, str(path[-1]), ready)
         else:
             changes["postprocess"] = ready
+    if len(wrong) == 1:
+        raise wrong[0]
     if wrong:
-        raise ConfigError("\n".join(wrong))
+        raise ConfigError(errors=wrong)
     return config.model_copy(update={**changes, "sinks": tuple(changes["sinks"])})
 
 
@@ -119,10 +121,8 @@ def _with_source(config: Config, name: str, source: SourceSettings) -> Config:
 
 
 def _with_object(path: KeyPath, settings: Own, part: Any) -> Own:
-    try:
+    with at(*path):
         return settings.with_object(part)
-    except ConfigError as error:
-        raise ConfigError(problems.line("", path, str(error))) from None
 
 
 class InUse:

@@ -61,7 +61,7 @@ def check_size(width: int, height: int, max_pixels: int) -> None:
         raise SourceError(f"the image says that it is {width}x{height}")
     if width * height > max_pixels:
         raise SourceError(
-            f"the image says that it is {width}x{height}, more than source.max_pixels "
+            f"the image says that it is {width}x{height}, more than max_pixels "
             f"({max_pixels}) allows"
         )
 

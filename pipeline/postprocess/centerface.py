@@ -78,10 +78,10 @@ class CenterFace:
                 )
         height, width = _input_size(inputs)
         if min(height, width) < _LEAST_PIXELS:
-            text = (
-                "model.input_shape: the model takes pictures of %dx%d, too small to find a face; "
+            text = "the model takes images of %dx%d, too small to find a face; "
+            _log.warning(
+                text + "set model.input_shape, for example to [1, 3, 320, 320]", width, height
             )
-            _log.warning(text + "set for example [1, 3, 320, 320]", width, height)
         self._stride = np.array((width / heat.width, height / heat.height), np.float32)
         self._heads = heads
 

@@ -108,8 +108,7 @@ class Preprocessor:
             given = len(getattr(self._settings, name))
             if given not in (0, 1, channels):
                 raise ConfigError(
-                    f"preprocess.{name}: input {spec.name!r} needs 1 or {channels} values, "
-                    f"got {given}"
+                    f"input {spec.name!r} needs 1 or {channels} values, got {given}", (name,)
                 )
         self._geometry = _place(self._settings.resize, frame_format, width, height)
         self._frame_shape = frame_format.shape

@@ -26,9 +26,9 @@ __all__ = ["Pipe", "pipe_reader"]
 def pipe_reader(settings: SourceSettings, clock: Clock) -> FileReader:
     """The reader of a pipe. ConfigError when the settings do not fit one."""
     if settings.loop:
-        raise ConfigError("source.loop: what a pipe brings cannot be read again")
+        raise ConfigError("what a pipe brings cannot be read again", ("loop",))
     if settings.format is not None and not (settings.width and settings.height):
-        raise ConfigError("source.format: raw frames need width and height")
+        raise ConfigError("raw frames need width and height", ("format",))
     pipe = Pipe(settings)
     return FileReader(settings, clock, pipe.connect, pipe)
 

@@ -56,7 +56,7 @@ def read_still(path: str, where: str, max_pixels: int) -> Still:
     if picture is None:
         raise SourceError(
             f"{where}: {cut or 'not an image that can be decoded'}, or more than "
-            f"source.max_pixels ({max_pixels})"
+            f"max_pixels ({max_pixels})"
         )
     return Still(picture, cut or "the image is damaged")
 

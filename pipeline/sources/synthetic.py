@@ -48,6 +48,9 @@ def synthetic_frame(sequence: int, width: int, height: int) -> Image:
     return frame
 
 
+_URI = ("uri",)
+
+
 def synthetic_settings(settings: SourceSettings) -> SourceSettings:
     """The settings with what the URI's query says put in; ConfigError for a bad query."""
     query = str(settings.uri).removeprefix(SCHEME).removeprefix("//").removeprefix("?")
@@ -59,22 +62,23 @@ def synthetic_settings(settings: SourceSettings) -> SourceSettings:
     for key, value in pairs:
         if key not in _KEYS:
             raise ConfigError(
-                f"source.uri: {SCHEME} knows {', '.join(_KEYS)}, as in "
-                f'"{SCHEME}?width=640&height=480", not {key!r}'
+                f"{SCHEME} knows {', '.join(_KEYS)}, as in "
+                f'"{SCHEME}?width=640&height=480", not {key!r}',
+                _URI,
             )
         if values[key] is not None:
-            raise ConfigError(f"source.uri: {key} is given twice")
+            raise ConfigError(f"{key} is given twice", _URI)
         values[key] = value
     try:
         found = type(settings).model_validate(values)
     except ValidationError as error:
         problem = error.errors()[0]
         name = str(problem["loc"][0])
-        raise ConfigError(f"source.uri: {name}={values[name]}: {problem['msg']}") from None
+        raise ConfigError(f"{name}={values[name]}: {problem['msg']}", _URI) from None
     width, height = found.width or _WIDTH, found.height or _HEIGHT
     if width * height > found.max_pixels:
-        text = f"{width}x{height} is more than source.max_pixels ({found.max_pixels}) allows"
-        raise ConfigError(f"source.uri: {text}")
+        text = f"{width}x{height} is more than max_pixels ({found.max_pixels}) allows"
+        raise ConfigError(text, _URI)
     return found
 
 

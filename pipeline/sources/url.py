@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["url_reader"]
 
+_URI = ("uri",)
 _NEED_HOST = ("rtsp", "rtsps", "http", "https", "rtmp", "rtmps")
 _SCHEMES = (*_NEED_HOST, "srt", "udp", "tcp", "rtp")
 
@@ -26,20 +27,20 @@ def _check_url(uri: str) -> None:
     try:
         parts = urlsplit(uri)
     except ValueError:
-        raise ConfigError(f"source.uri: the host is no name and no [address]{_hint(uri)}") from None
+        raise ConfigError(f"the host is no name and no [address]{_hint(uri)}", _URI) from None
     scheme = parts.scheme.lower()
     if scheme not in (*_SCHEMES, "package"):  # whose own error names the package
         known = ", ".join(f"{each}://" for each in _SCHEMES)
-        raise ConfigError(f"source.uri: {scheme}:// is not known; known are {known}")
+        raise ConfigError(f"{scheme}:// is not known; known are {known}", _URI)
     try:
         _ = parts.port
     except ValueError:
         what = f"the port is no number from 0 to 65535{_hint(uri)}"
-        raise ConfigError(f"source.uri: {what}") from None
+        raise ConfigError(what, _URI) from None
     if scheme in _NEED_HOST and not parts.hostname:
-        raise ConfigError(f"source.uri: {scheme}:// needs a host{_hint(uri)}")
+        raise ConfigError(f"{scheme}:// needs a host{_hint(uri)}", _URI)
     if not _is_host(parts.hostname or ""):
-        raise ConfigError(f"source.uri: no host can have this name{_hint(uri)}")
+        raise ConfigError(f"no host can have this name{_hint(uri)}", _URI)
 
 
 def _is_host(name: str) -> bool:

@@ -256,10 +256,10 @@ async def test_a_failed_run_names_core_and_driver(
 async def test_settings_that_cannot_be(tmp_path: Path, tiny: Model, library: Path) -> None:
     path = tmp_path / "tiny.rknn"
     for settings, place in (
-        ({"device": "CPU"}, "model.device"),
+        ({"device": "CPU"}, "device"),
         ({"options": {"binding": "twice"}}, "options.binding"),
         ({"options": {"cores": [3]}}, "options.cores"),
-        ({"image": pipeline.ImageInput(mean=(1.0,))}, "preprocess.mean"),
+        ({"image": pipeline.ImageInput(mean=(1.0,))}, "image.mean"),
         ({"image": pipeline.ImageInput("rgb")}, "image"),
         ({"contexts": 0}, "contexts"),
     ):

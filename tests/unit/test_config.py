@@ -252,9 +252,9 @@ def test_a_wrong_value_is_named_with_its_place(check: Check, override: str, mess
         ("nonsense", "--set nonsense: write it as path.to.key=value"),
         ("=3", "--set =3: write it as path.to.key=value"),
         ("ring..depth=3", "--set ring..depth=3: write it as path.to.key=value"),
-        ("source.uri.x=3", "--set source.uri.x: source.uri is a single value"),
-        ("sinks.2.path=x", "--set sinks.2.path: sinks has 1 entries, counted from 0"),
-        ("sinks.x.path=x", "--set sinks.x.path: sinks has 1 entries, counted from 0"),
+        ("source.uri.x=3", "--set source.uri.x: source.uri: is a single value"),
+        ("sinks.2.path=x", "--set sinks.2.path: sinks: has 1 entries, counted from 0"),
+        ("sinks.x.path=x", "--set sinks.x.path: sinks: has 1 entries, counted from 0"),
         ("ring.depth=[1", "--set ring.depth: line 1, column 3: not YAML: "),
     ],
 )

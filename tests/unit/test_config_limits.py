@@ -257,7 +257,7 @@ def test_what_is_named_wrongly_is_no_missing_source(check: Check) -> None:
         ("model.input_shape=[1,30000,30000,3]", "ring.depth: 4 slots need 10800000160 bytes"),
         ("model.options.outputs=[{name: o, shape: [1, 268435456]}]", "ring.depth: 4 slots need"),
         ("model.options.outputs=[{name: o, shape: [1], dtype: foo}]", "dtype: unknown dtype 'foo'"),
-        ("source.uri=synthetic:?width=16384&height=16384", "16384x16384 is more than source.max_"),
+        ("source.uri=synthetic:?width=16384&height=16384", "16384x16384 is more than max_pixels"),
     ],
 )
 def test_what_cannot_run_is_told_by_the_check(check: Check, override: str, message: str) -> None:

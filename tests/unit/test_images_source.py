@@ -167,7 +167,7 @@ def test_images_are_turned_upright_by_exif(tmp_path: Path, ending: str, orientat
 
 def test_an_image_that_announces_too_much_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
     cv2.imwrite(str(tmp_path / "a.png"), picture())
-    with pytest.raises(SourceError, match=r"a\.png: .*source\.max_pixels \(10000\)"):
+    with pytest.raises(SourceError, match=r"a\.png: .*max_pixels \(10000\)"):
         ImagesReader(settings(tmp_path, max_pixels=10_000), MonotonicClock()).open()
 
 

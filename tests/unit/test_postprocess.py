@@ -77,7 +77,7 @@ def test_a_model_that_looks_at_tiny_pictures_is_told_with_what_to_set(
     outputs = tuple(Spec(spec.name, (*spec.shape[:2], 8, 8)) for spec in OUTPUTS)
     opened((Spec("input", (1, 32, 32, 3), np.uint8, "NHWC"),), outputs)
     (record,) = caplog.records
-    assert record.getMessage().startswith("model.input_shape: the model takes pictures of 32x32")
+    assert record.getMessage().startswith("the model takes images of 32x32")
     opened()
     assert len(caplog.records) == 1
 

@@ -77,5 +77,5 @@ def test_synthetic_queries(query: str) -> None:
     ],
 )
 def test_bad_synthetic_queries(query: str, told: str) -> None:
-    with pytest.raises(ConfigError, match=rf"source\.uri: .*{told}"):
+    with pytest.raises(ConfigError, match=rf"^uri: .*{told}"):
         make_reader(settings(f"synthetic:{query}", height=5), MonotonicClock())

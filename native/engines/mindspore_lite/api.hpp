@@ -27,8 +27,10 @@ public:
     [[nodiscard]] std::string_view family() const noexcept { return family_; }
     [[nodiscard]] const std::string& library() const noexcept { return dylib_.path(); }
 
-    void check(Status status, Errc code, std::string_view what) const {
-        if (status != success) throw Error(code, std::string(what) + ": " + status_text(status));
+    // `key`: the setting to blame, if there is one.
+    void check(Status status, Errc code, std::string_view what, std::string_view key = {}) const {
+        if (status == success) return;
+        throw Error(code, std::string(what) + ": " + status_text(status), std::string(key));
     }
     // The allocator of a tensor; null where it has none, or the library does not tell. A library may
     // list what it gave out without a lock and clean that list when a model ends, so only one thread
@@ -41,9 +43,8 @@ public:
     template <class Fn>
     void need(Fn function, std::string_view name, std::string_view setting) const {
         if (function != nullptr) return;
-        throw Error(Errc::config, std::string(setting) + ": " + library() + " has no " +
-                                      std::string(family_) + (family_ == "OH_AI" ? "_" : "") +
-                                      std::string(name));
+        const std::string prefix = std::string(family_) + (family_ == "OH_AI" ? "_" : "");
+        throw Error(Errc::config, library() + " has no " + prefix + std::string(name), std::string(setting));
     }
 
 private:

@@ -65,7 +65,7 @@ NnrtDevice choose_nnrt(const Api& api, const std::string& device) {
 }
 
 void set_nnrt(const Api& api, Handle info, const MindSporeLiteOptions& options) {
-    api.need(api.DeviceInfoSetDeviceId, "DeviceInfoSetDeviceId", "model.device");
+    api.need(api.DeviceInfoSetDeviceId, "DeviceInfoSetDeviceId", "device");
     api.DeviceInfoSetDeviceId(info, choose_nnrt(api, options.device).id);
     if (options.performance != 0) {
         api.need(api.DeviceInfoSetPerformanceMode, "DeviceInfoSetPerformanceMode", "options.performance");
@@ -78,7 +78,7 @@ void set_nnrt(const Api& api, Handle info, const MindSporeLiteOptions& options) 
     for (const auto& [name, value] : options.extensions) {
         api.need(api.DeviceInfoAddExtension, "DeviceInfoAddExtension", "options.extensions");
         api.check(api.DeviceInfoAddExtension(info, name.c_str(), value.c_str(), value.size()), Errc::config,
-                  "options.extensions: " + name + " = '" + value + "' is refused");
+                  name + " = '" + value + "' is refused", "options.extensions");
     }
 }
 
@@ -102,7 +102,7 @@ std::int32_t device_type(const Api& api, const std::string& device) {
 
 void check_options(const MindSporeLiteOptions& options) {
     const auto only_for = [&](bool given, const std::string& name, const char* devices) {
-        if (given) throw Error(Errc::config, "options." + name + ": only for device " + devices);
+        if (given) throw Error(Errc::config, std::string("only for device ") + devices, "options." + name);
     };
     if (!is_nnrt(options.device)) {
         only_for(options.performance != 0, "performance", "NNRT");

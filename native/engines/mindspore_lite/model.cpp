@@ -118,13 +118,13 @@ std::vector<Handle> Model::register_allocators(const std::vector<Handle>& tensor
 }
 
 void Model::resize(const MindSporeLiteOptions& options) {
-    api_->need(api_->ModelResize, "ModelResize", "model.input_shape");
+    api_->need(api_->ModelResize, "ModelResize", "input_shape");
     std::vector<ShapeInfo> shapes(inputs_.size());
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
         const auto shape = i == 0 ? *options.input_shape : read_shape(*api_, inputs_[i]);
         if (shape.size() > most_dimensions) {
-            throw Error(Errc::config,
-                        "input_shape: more than " + std::to_string(most_dimensions) + " dimensions");
+            throw Error(Errc::config, "more than " + std::to_string(most_dimensions) + " dimensions",
+                        "input_shape");
         }
         shapes[i].shape_num = shape.size();
         std::ranges::copy(shape, shapes[i].shape);
@@ -132,7 +132,7 @@ void Model::resize(const MindSporeLiteOptions& options) {
     const Status status =
         api_->ModelResize(handle(), {inputs_.size(), inputs_.data()}, shapes.data(), shapes.size());
     api_->check(status, Errc::model,
-                path_ + ": input 0 cannot have the shape " + shape_text(*options.input_shape));
+                path_ + ": input 0 cannot have the shape " + shape_text(*options.input_shape), "input_shape");
     read_tensors();  // the old ones are gone
 }
 
@@ -175,7 +175,7 @@ TensorSpec Model::read_spec(Direction direction, std::size_t index) const {
     spec.shape = read_shape(*api_, tensor);
     if (is_open(spec.shape)) {
         throw Error(Errc::model, place + " has the open shape " + shape_text(spec.shape) +
-                                     "; buffers need a fixed one: set the model's input_shape");
+                                     "; buffers need a fixed one: set input_shape");
     }
     if (spec.shape.size() == 4) {
         const std::int32_t format = api_->TensorGetFormat(tensor);

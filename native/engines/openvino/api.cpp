@@ -14,8 +14,8 @@ Api::Api(const std::string& library) {
 #undef X
 }
 
-void Api::fail(ov_status_e status, Errc code, std::string_view what) const {
-    throw Error(code, std::string(what) + ": " + reason(status));
+void Api::fail(ov_status_e status, Errc code, std::string_view what, std::string_view key) const {
+    throw Error(code, std::string(what) + ": " + reason(status), std::string(key));
 }
 
 std::string Api::take(const char* text) const {

@@ -90,10 +90,12 @@ struct Api {
 #undef X
 
     // Throws `code` with "<what>: <OpenVINO's reason>".
-    void check(ov_status_e status, Errc code, std::string_view what) const {
-        if (status != OK) fail(status, code, what);
+    // `key`: the setting to blame, if there is one.
+    void check(ov_status_e status, Errc code, std::string_view what, std::string_view key = {}) const {
+        if (status != OK) fail(status, code, what, key);
     }
-    [[noreturn]] void fail(ov_status_e status, Errc code, std::string_view what) const;
+    [[noreturn]] void fail(ov_status_e status, Errc code, std::string_view what,
+                           std::string_view key = {}) const;
 
     // What `create` put into its T**, owned.
     template <class T, class Create>

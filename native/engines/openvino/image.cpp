@@ -28,17 +28,18 @@ std::vector<float> per_channel(const std::vector<float>& values, const char* opt
                                std::size_t channels) {
     if (values.size() == 1) return std::vector<float>(channels, values[0]);
     if (values.empty() || values.size() == channels) return values;
-    throw Error(Errc::config, std::string(option) + ": " + std::to_string(values.size()) + " values, but " +
-                                  port.label() + " has " + std::to_string(channels) +
-                                  " channels: give 1 value or one for each channel");
+    throw Error(Errc::config,
+                std::to_string(values.size()) + " values, but " + port.label() + " has " +
+                    std::to_string(channels) + " channels: give 1 value or one for each channel",
+                option);
 }
 
 void check_values(const OpenVinoOptions& options) {
     const auto finite = [](float value) { return std::isfinite(value); };
     if (!std::ranges::all_of(options.mean, finite))
-        throw Error(Errc::config, "preprocess.mean: has a value that is no number");
+        throw Error(Errc::config, "has a value that is no number", "image.mean");
     if (!std::ranges::all_of(options.scale, [&](float value) { return finite(value) && value != 0.0F; })) {
-        throw Error(Errc::config, "preprocess.scale: has a value that is 0 or no number");
+        throw Error(Errc::config, "has a value that is 0 or no number", "image.scale");
     }
 }
 
@@ -113,8 +114,8 @@ public:
                              })) {}
 
     void fold(const Port& port, const Image& image) {
-        const auto mean = per_channel(options_.mean, "preprocess.mean", port, image.channels);
-        const auto scale = per_channel(options_.scale, "preprocess.scale", port, image.channels);
+        const auto mean = per_channel(options_.mean, "image.mean", port, image.channels);
+        const auto scale = per_channel(options_.scale, "image.scale", port, image.channels);
         const bool swap = options_.swap_rb && image.channels == 3;
         const bool arithmetic = !mean.empty() || !scale.empty();
         check_range(port, mean, scale, image.channels);
@@ -209,11 +210,10 @@ Model fold_images(const Api& api, const OpenVinoOptions& options, Owned<ov_model
     const bool some = any([](const auto& image) { return image.has_value(); });
     // A color order, by contrast, is no matter where there are no three channels.
     if (!some && (!options.mean.empty() || !options.scale.empty())) {
-        throw Error(Errc::config,
-                    options.model +
-                        ": preprocess.mean and preprocess.scale need an image input (rank 4 with 1, 3 or 4 "
-                        "channels, image_input on); the first is " +
-                        inputs.at(0).label() + " " + inputs[0].shape_text);
+        throw Error(Errc::config, options.model +
+                                      ": mean and scale need an image input (rank 4 with 1, 3 or 4 "
+                                      "channels, image_input on); the first is " +
+                                      inputs.at(0).label() + " " + inputs[0].shape_text);
     }
     Model result{Owned<ov_model_t>(nullptr, api.ov_model_free), std::vector<bool>(inputs.size())};
     if (!some) {

@@ -213,28 +213,29 @@ void reshape(const Api& api, const ov_model_t* model, const OpenVinoOptions& opt
     const auto& wanted = *options.input_shape;
     for (std::size_t i = 0; i < wanted.size(); ++i) {
         if (wanted[i] > 0) continue;
-        throw Error(Errc::config, "model.input_shape[" + std::to_string(i) + "] is " +
-                                      std::to_string(wanted[i]) + ", not above 0");
+        throw Error(Errc::config, std::to_string(wanted[i]) + " is not above 0",
+                    "input_shape." + std::to_string(i));
     }
     const Port input = model_ports(api, model, Direction::input).at(0);
     if (input.rank && *input.rank != wanted.size()) {
-        throw Error(Errc::model, options.model + ": " + input.label() + " has rank " +
-                                     std::to_string(*input.rank) + " " + input.shape_text +
-                                     ", but model.input_shape has rank " + std::to_string(wanted.size()) +
-                                     " " + shape_text(wanted));
+        throw Error(Errc::model,
+                    options.model + ": " + input.label() + " has rank " + std::to_string(*input.rank) + " " +
+                        input.shape_text + ", but input_shape has rank " + std::to_string(wanted.size()) +
+                        " " + shape_text(wanted),
+                    "input_shape");
     }
     if (!input.dynamic && input.shape == wanted) return;
-    const std::string what = options.model + ": " + input.label() + ": model.input_shape " +
-                             shape_text(wanted) + " does not fit: the model declares " + input.shape_text +
+    const std::string what = options.model + ": " + input.label() + ": input_shape " + shape_text(wanted) +
+                             " does not fit: the model declares " + input.shape_text +
                              image_order(input.shape);
     ov_partial_shape_t shape{};
     api.check(
         api.ov_partial_shape_create_static(static_cast<std::int64_t>(wanted.size()), wanted.data(), &shape),
-        Errc::model, what);
+        Errc::model, what, "input_shape");
     const std::size_t index = 0;
     const auto status = api.ov_model_reshape_by_port_indexes(model, &index, &shape, 1);
     api.ov_partial_shape_free(&shape);
-    api.check(status, Errc::model, what);
+    api.check(status, Errc::model, what, "input_shape");
 }
 
 }  // namespace
@@ -274,7 +275,7 @@ TensorSpec make_spec(const std::string& path, const Port& port, bool inputs_open
     const std::string place = path + ": " + port.label();
     if (port.dynamic) {
         throw Error(Errc::model, place + " has the open shape " + port.shape_text +
-                                     (inputs_open ? ", but buffers need a fixed one: set model.input_shape"
+                                     (inputs_open ? ", but buffers need a fixed one: set input_shape"
                                                   : ", which depends on the data; buffers need a fixed one"));
     }
     const auto* known =

@@ -296,9 +296,10 @@ std::vector<TensorAttr> input_shapes(const Api& api, Context context,
             }
             if (!dynamic && fits(dims(attr), attr.fmt)) return {};
             if (chosen == shapes) {
-                throw Error(Errc::model, what + ": model.input_shape " + shape_text(wanted) +
-                                             " is none that the model was converted for: " +
-                                             (dynamic ? known : shape_text(dims(attr))));
+                throw Error(Errc::model,
+                            what + ": " + shape_text(wanted) + " is none that the model was converted for: " +
+                                (dynamic ? known : shape_text(dims(attr))),
+                            "input_shape");
             }
         }
         if (chosen >= shapes) throw Error(Errc::model, what + ": it has fewer shapes than input 0");
