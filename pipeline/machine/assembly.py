@@ -302,8 +302,9 @@ class Assembly:
             if self.engine.closing:
                 raise ClosedError("pipeline: closed")  # nobody waited for it so long
             _check_inputs(executor)
+            inputs, outputs = _single(executor)
             with at("postprocess", "kind"):
-                await self.finish.fit(*_single(executor))
+                await self.finish.fit(inputs, outputs)
             ring = await ring_that_fits(executor, self.wiring.depth, self.wiring.least_depth)
             if ready is not None:
                 executor.trim()  # what it was measured with
