@@ -111,10 +111,11 @@ class StreamInfo(NamedTuple):
 
 
 class Sink(Protocol):
-    """A consumer of results, in capture order."""
+    """A consumer of results, in capture order.
 
-    needs_image: bool
-    """True if ``write`` looks at ``result.image``."""
+    One that looks at ``result.image`` says so before it is made, as its images take buffers: a
+    built-in sink by ``needs_image`` of its settings, another by a class attribute of that name.
+    """
 
     def open(self, stream: StreamInfo) -> None:
         """Open the target without losing its content. SinkError if it cannot be written."""

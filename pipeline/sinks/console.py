@@ -23,8 +23,6 @@ class ConsoleSink:
     detected, or the outputs where they are kept.
     """
 
-    needs_image = False
-
     def __init__(self, settings: ConsoleSettings, stream: TextIO | None = None) -> None:
         self._given = stream
         self._stream = stream

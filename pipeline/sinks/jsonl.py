@@ -61,8 +61,6 @@ class JsonlSink:
     The path ``-`` is standard output, which is not closed.
     """
 
-    needs_image = False
-
     def __init__(self, settings: JsonlSettings) -> None:
         self._path = settings.path
         self._digest = settings.digest

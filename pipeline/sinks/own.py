@@ -16,7 +16,6 @@ class OwnSink:
     """Makes the sink on its thread, and adds the members that it may leave out."""
 
     def __init__(self, settings: OwnSinkSettings) -> None:
-        self.needs_image = settings.needs_image
         self._make = settings.make
         self._sink: Any = None
 

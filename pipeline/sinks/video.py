@@ -72,8 +72,6 @@ class VideoSink:
     removed, the next result begins a new part: ``name.2.mp4`` follows ``name.mp4``.
     """
 
-    needs_image = True
-
     def __init__(self, settings: VideoSettings) -> None:
         self._settings = settings
         self._where = f"video: {settings.path}"

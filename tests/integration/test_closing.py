@@ -26,8 +26,6 @@ pytestmark = [pytest.mark.usefixtures("no_leak")]
 class SlowSink:
     """A sink that takes a while to close, or for ever."""
 
-    needs_image = False
-
     def __init__(self, seconds: float | None) -> None:
         self.free = threading.Event()
         self.closing = threading.Event()

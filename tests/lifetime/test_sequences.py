@@ -292,8 +292,6 @@ class ScriptedReader:
 class ScriptedSink:
     """A sink that is slow, stuck or failing as planned."""
 
-    needs_image = False
-
     def __init__(self, world: World, plan: SinkPlan) -> None:
         self._world, self._plan = world, plan
         self._written = 0

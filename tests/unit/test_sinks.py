@@ -156,7 +156,6 @@ def test_console_that_cannot_be_written() -> None:
 def test_jsonl_writes_what_a_result_holds(tmp_path: Path) -> None:
     path = tmp_path / "made" / "for" / "it.jsonl"
     sink = sink_of("jsonl", path)
-    assert not sink.needs_image
     sink.open(STREAM)
     for sequence in range(3):
         sink.write(result(sequence, faces(sequence)))
@@ -332,7 +331,7 @@ def test_jsonl_to_a_standard_output_that_is_no_file(monkeypatch: pytest.MonkeyPa
 def test_video_is_written_annotated(tmp_path: Path) -> None:
     path = tmp_path / "made" / "out.mp4"
     sink = sink_of("video", path)
-    assert sink.needs_image
+    assert VideoSettings(kind="video", path="out.mp4").needs_image
     sink.open(STREAM)
     for sequence in range(10):
         sink.write(result(sequence, faces(), np.full((48, 64, 3), 20 * sequence, np.uint8)))

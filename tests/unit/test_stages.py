@@ -573,8 +573,6 @@ async def test_a_failed_preprocess_gives_everything_back() -> None:
 class Ledger:
     """A sink that writes down; from ``fails_at`` on it fails."""
 
-    needs_image = False
-
     def __init__(self, fails_at: int = -1) -> None:
         self.written: list[int] = []
         self.threads: set[str] = set()
