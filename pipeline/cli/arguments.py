@@ -20,20 +20,19 @@ __all__ = ["Arguments", "parse_arguments", "wants_json"]
 _COMMANDS = {
     "run": "run a configuration; `run` may be left out",
     "check": "check a configuration and print what it does; opens nothing",
-    "bench": "measure each stage alone and the whole, and report what would help",
+    "bench": "measure each stage alone and the whole; advise on settings",
     "devices": "list engines and devices of this machine: usable, or why not",
     "parts": "list sources, engines, postprocess and sinks: built in, or of installed packages",
     "schema": "print the JSON Schema of the configuration, for editors",
 }
-_FLAGS = ("-h", "--help", "--version", "--quiet", "--debug", "--import")
 _EXAMPLES = """\
 examples:
-  %(prog)s configs/demo.yaml
-  %(prog)s camera.yaml --set source.uri=1 --set model.device=GPU
-  %(prog)s camera.yaml --frames 500 --jsonl out/results.jsonl --summary out/summary.json
-  %(prog)s check camera.yaml
-  %(prog)s bench camera.yaml --json out/bench.json
-  %(prog)s run --help
+  python -m pipeline configs/demo.yaml
+  python -m pipeline camera.yaml --set source.uri=1 --set model.device=GPU
+  python -m pipeline camera.yaml --frames 500 --jsonl out/results.jsonl --summary out/summary.json
+  python -m pipeline check camera.yaml
+  python -m pipeline bench camera.yaml --json out/bench.json
+  python -m pipeline run --help
 
 Ctrl-C finishes the frames in flight and exits with 0; a second one cancels. A configuration
 with the name of a command is reached as ./check.
@@ -71,22 +70,27 @@ def parse_arguments(argv: Sequence[str]) -> Arguments:
     behind options, as in ``--debug check x.yaml``.
     """
     words = list(argv)
-    parser = _parser(_RaisingParser if wants_json(words) else argparse.ArgumentParser)
-    first = _first_positional(words)
+    parser, commands = _parser(_RaisingParser if wants_json(words) else argparse.ArgumentParser)
+    options = {name: _options(each) for name, each in commands.items()}
+    first = _first_positional(words, options)
     if not words:
         parser.print_help(sys.stderr)
         sys.exit(2)
+    command = "run"
     if first is None:
         if not {"-h", "--help", "--version"}.isdisjoint(words):
             parser.parse_args(words)
-        command = "run"
-    elif words[first] in _COMMANDS:
+    elif words[first] in commands:
         command = words.pop(first)
     else:
-        command = "run"
-        meant = nearest(words[first], _COMMANDS)
+        meant = nearest(words[first], commands)
         if meant and not _is_file(words[first]):
             parser.error(f"unknown command {words[first]!r}; did you mean {meant!r}?")
+    for word in words:
+        option = word.partition("=")[0]
+        owners = [name for name, own in options.items() if option in own]
+        if owners and command not in owners:
+            commands[command].error(f"{command} has no {option}; {' and '.join(owners)} has")
     found = parser.parse_args([command, *words])
     return Arguments(**vars(found))
 
@@ -96,14 +100,20 @@ def wants_json(words: Sequence[str]) -> bool:
     return "--log=json" in words or ("--log", "json") in pairwise(words)
 
 
-def _first_positional(words: Sequence[str]) -> int | None:
+def _options(parser: argparse.ArgumentParser) -> dict[str, bool]:
+    """Options of a command, and whether each takes a value."""
+    return {name: action.nargs != 0 for action in parser._actions for name in action.option_strings}
+
+
+def _first_positional(words: Sequence[str], options: dict[str, dict[str, bool]]) -> int | None:
     """Index of the first word that is no option and no value of one."""
+    takes_value = {name: value for own in options.values() for name, value in own.items()}
     number = 0
     while number < len(words):
         word = words[number]
         if not word.startswith("-") or word == "-":
             return number
-        number += 1 if "=" in word or word in _FLAGS else 2
+        number += 2 if takes_value.get(word, "=" not in word) else 1
     return None
 
 
@@ -116,7 +126,10 @@ class _RaisingParser(argparse.ArgumentParser):
         raise ConfigError(message)
 
 
-def _parser(kind: type[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+def _parser(
+    kind: type[argparse.ArgumentParser],
+) -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+    """The parser, and those of its commands."""
     parser = kind(
         prog="python -m pipeline",
         usage="%(prog)s [COMMAND] [CONFIG.yaml] [OPTIONS]",
@@ -137,10 +150,13 @@ def _parser(kind: type[argparse.ArgumentParser]) -> argparse.ArgumentParser:
             name,
             help=text,
             description=f"{text[0].upper()}{text[1:]}.",
+            epilog=_EXAMPLES if name == "run" else None,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
             parents=parents,
             allow_abbrev=False,
         )
         if name == "run":
+            added.add_argument("--version", action="version", version=_version())
             _add_run_options(added)
         elif name == "bench":
             _add_bench_options(added)
@@ -151,7 +167,7 @@ def _parser(kind: type[argparse.ArgumentParser]) -> argparse.ArgumentParser:
                 dest="imports",
                 help="also import the parts of your own and check their options",
             )
-    return parser
+    return parser, dict(commands.choices)
 
 
 def _configuration() -> argparse.ArgumentParser:

@@ -145,6 +145,8 @@ def test_bad_arguments(run: Run, arguments: list[str], place: str) -> None:
         (["camera.yaml", "--frames", "0"], "argument --frames: needs a whole number of at least 1"),
         (["camera.yaml", "--frames", "many"], "got 'many'"),
         (["camera.yaml", "--nonsense"], "--nonsense"),
+        (["--frames", "2", "check", "camera.yaml"], "check has no --frames; run has"),
+        (["camera.yaml", "--import"], "run has no --import; check has"),
         (["camera.yaml", "other.yaml"], "other.yaml"),
     ],
 )
@@ -240,7 +242,10 @@ def test_a_reader_of_our_output_may_leave(run: Run, arguments: list[str]) -> Non
 
 
 def test_version_and_help(run: Run) -> None:
-    assert run("--version").out.startswith("npu-pipeline")
+    for arguments in (["--version"], ["camera.yaml", "--version"], ["run", "--version"]):
+        ended = run(*arguments)
+        assert (ended.code, ended.out.startswith("npu-pipeline")) == (0, True)
+    assert "exit codes:" in run("camera.yaml", "--help").out
     text = run("--help").out
     for word in ("check", "devices", "schema", "--set", "--summary", "configs/demo.yaml"):
         assert word in text
