@@ -27,8 +27,8 @@ class RingSettings(BaseModel):
     depth: _Depth | Literal["auto"] = Field(
         default=4,
         description="Number of slots; each holds driver memory for every input and output. auto: "
-        "as many as keep the contexts busy, by their number and model.aim; fewer where there is "
-        "no memory for them. Left out where model.contexts is auto, it is auto, too.",
+        "enough to keep the contexts busy, or fewer if memory is short. By default auto if "
+        "model.contexts is auto.",
     )
 
 
@@ -81,9 +81,7 @@ class Config(Cameras):
         title="Pipeline configuration",
     )
 
-    source: SourceSettings | None = Field(
-        default=None, description="Where frames come from; or cameras."
-    )
+    source: SourceSettings | None = Field(default=None, description="Source of frames; or cameras.")
     model: ModelSettings = Field(description="The model, and the engine and device it runs on.")
     ring: RingSettings = Field(default=RingSettings(), description="The slots.")
     preprocess: PreprocessSettings = Field(
@@ -93,13 +91,13 @@ class Config(Cameras):
         default=PostprocessSettings(), description="How outputs become detections."
     )
     sinks: tuple[SinkSettings, ...] = Field(
-        default=(), max_length=64, description="Where results go; none is allowed."
+        default=(), max_length=64, description="Targets of the results; may be empty."
     )
     drain_s: float = Field(
         default=5.0,
         ge=0,
         le=3600,
-        description="When stopped, how long what is in flight may take to come through.",
+        description="Most seconds that frames in flight may take when the pipeline is stopped.",
     )
 
     @property

@@ -52,58 +52,58 @@ class ModelSettings(BaseModel):
     )
     aim: Literal["latency", "throughput"] = Field(
         default="throughput",
-        description="What auto looks for, in contexts, ring.depth and options.threads: the "
-        "shortest run, or the most runs a second. Nothing else depends on it.",
+        description="Goal of auto in contexts, ring.depth and options.threads: the shortest run, "
+        "or the most runs per second.",
     )
     input_shape: Annotated[tuple[_Dimension, ...], Field(min_length=1, max_length=8)] | None = (
         Field(
             default=None,
-            description="Shape that the model's input is forced to, in the model's own order, "
-            "for example [1, 3, 320, 320]. By default the one that the model declares.",
+            description="Shape to force on the model's input, in the model's own order, for example "
+            "[1, 3, 320, 320]. By default the declared shape.",
         )
     )
     library: str | None = Field(
         default=None,
         min_length=1,
         description="The engine's shared object. A path with a / starts at the folder of this "
-        "file, a plain name is left to the system's search. By default the engine finds it.",
+        "file; a plain name is searched for by the system. By default the engine finds it.",
     )
     open_timeout_s: float = Field(
         default=300.0,
         gt=0,
         le=86400,
-        description="Loading and compiling the model takes so long at most.",
+        description="Most seconds to load and compile the model.",
     )
     run_timeout_s: float = Field(
         default=30.0,
         gt=0,
         le=86400,
-        description="A run that takes longer hangs: its frames are lost, the engine is opened "
-        "anew, and the memory of the hung run is left alone until the engine lets go of it. At "
-        "the opening, the first run of each slot may take as long.",
+        description="Seconds after which a run counts as hung: its frames are lost and the engine "
+        "is reopened. The memory of the hung run stays reserved until the engine releases it. The "
+        "first run of each slot, at the opening, has the same limit.",
     )
     max_failures: int = Field(
         default=3,
         ge=1,
         le=1000,
-        description="After so many failed runs in a row the engine is reopened; a single one "
-        "costs its frames only.",
+        description="Failed runs in a row after which the engine is reopened; a single failed run "
+        "loses its frames only.",
     )
     reopen_attempts: int = Field(
         default=5,
         ge=0,
         le=1000,
-        description="Attempts in a row to open the engine anew before the pipeline ends.",
+        description="Attempts in a row to reopen the engine before the pipeline ends.",
     )
     batch_wait_ms: float = Field(
         default=5.0,
         ge=0,
         le=60000,
-        description="Where the model takes a batch: how long a slot with its first frame waits "
-        "for the others, milliseconds.",
+        description="For a model that takes a batch: milliseconds that a slot with its first "
+        "frame waits for the others.",
     )
     options: dict[str, Any] = Field(
-        default_factory=dict, description="Settings of this one engine; see the engine's own."
+        default_factory=dict, description="Settings of this engine; see the engine's page."
     )
 
     @property

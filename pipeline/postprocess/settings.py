@@ -18,27 +18,27 @@ class PostprocessSettings(BaseModel):
 
     kind: Literal["raw", "centerface"] = Field(
         default="raw",
-        description="raw hands the output tensors on as they are; centerface decodes faces with "
-        "five landmarks.",
+        description="raw returns the output tensors unchanged; centerface decodes faces with five "
+        "landmarks.",
     )
     threshold: float = Field(
-        default=0.5, ge=0, le=1, description="Detections with a lower score are left out, 0..1."
+        default=0.5, ge=0, le=1, description="Least score of a detection, 0..1."
     )
     iou_threshold: float = Field(
         default=0.3,
         ge=0,
         le=1,
-        description="Of two boxes that overlap by more than this intersection over union, only "
-        "the better is kept.",
+        description="If two boxes overlap by more than this intersection over union, only the "
+        "better one is kept.",
     )
     max_detections: int = Field(
         default=300,
         ge=1,
         le=100_000,
-        description="At most this many detections a frame, best first.",
+        description="Most detections per frame; the best are kept.",
     )
     labels: tuple[str, ...] = Field(
-        default=(), description="Names of the classes, in order of their index in the model."
+        default=(), description="Class names, in order of their index in the model."
     )
 
 

@@ -42,18 +42,18 @@ class SinkBase(BaseModel):
 
     overflow: Literal["block", "drop_newest"] | None = Field(
         default=None,
-        description="When this sink is slower than the results: block holds the pipeline back, "
-        "drop_newest leaves results out and counts them. By default block when the source waits "
-        "for the pipeline, else drop_newest.",
+        description="If the sink is slower than the results: block holds the pipeline back, "
+        "drop_newest skips results and counts them. By default block if the source waits for the "
+        "pipeline, else drop_newest.",
     )
     on_error: Literal["stop", "retry", "disable"] = Field(
         default="stop",
-        description="When it cannot be written: stop ends the pipeline with an error, retry "
-        "tries the same result again and again while later ones wait or are left out, disable "
-        "goes on without this sink. The latter two are reported.",
+        description="If a result cannot be written: stop ends the pipeline with an error, retry "
+        "tries the same result again while later ones wait or are skipped, disable continues "
+        "without this sink. retry and disable are reported.",
     )
     queue: int = Field(
-        default=4, ge=1, le=1024, description="Number of results that may wait for this sink."
+        default=4, ge=1, le=1024, description="Number of results that may wait for the sink."
     )
 
     @property
@@ -87,8 +87,8 @@ class JsonlSettings(SinkBase):
     )
     digest: bool = Field(
         default=False,
-        description="Tell the SHA-256 of each output's values as well, in C order, with "
-        "postprocess.kind raw: runs can then be compared bit by bit.",
+        description="Add the SHA-256 of each output's values, in C order, to compare runs bit by "
+        "bit; with postprocess.kind raw.",
     )
 
 
@@ -112,9 +112,9 @@ class VideoSettings(SinkBase):
         min_length=4,
         max_length=4,
         pattern=r"^[\x20-\x7e]{4}$",
-        description="Four-character code of the codec: avc1 (H.264), mp4v, hev1, VP80, VP90, AV01, "
-        "MJPG. By default H.264 where an encoder for it is at hand, else mp4v; VP80 in .webm and "
-        "mp4v in .avi.",
+        description="Four-character code of the codec: avc1 (H.264), mp4v, hev1, VP80, VP90, "
+        "AV01, MJPG. By default H.264 if an encoder for it is available, else mp4v; VP80 in .webm "
+        "and mp4v in .avi.",
     )
 
     @property

@@ -62,22 +62,25 @@ class ReconnectSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     initial_s: float = Field(
-        default=0.5, gt=0, le=3600, description="Pause before the first new attempt, seconds."
+        default=0.5, gt=0, le=3600, description="Pause before the first attempt, seconds."
     )
     max_s: float = Field(
-        default=30.0, gt=0, le=3600, description="Longest pause; each is twice the one before."
+        default=30.0,
+        gt=0,
+        le=3600,
+        description="Longest pause, seconds; each pause is twice the one before.",
     )
     jitter: float = Field(
         default=0.2,
         ge=0,
         le=1,
-        description="Share by which a pause is made longer or shorter at random, so that many "
-        "cameras do not come back at once.",
+        description="Share by which a pause is lengthened or shortened at random, so that many "
+        "cameras do not reconnect at once.",
     )
     attempts: int | None = Field(
         default=None,
         ge=0,
-        description="Attempts in a row before giving up; for ever if not set, 0: never.",
+        description="Attempts in a row before giving up; unlimited if not set, 0 disables.",
     )
 
 
@@ -125,9 +128,9 @@ class SourceSettings(OwnPart):
     )
     live: bool | None = Field(
         default=None,
-        description="Whether a URL is a camera, which is reopened when it ends, or a file, of "
-        "which nothing is lost and which ends once. Where this is not set the server's answer "
-        "decides: what has a length has an end.",
+        description="true: a URL is a camera, which is reopened when it ends. false: it is a "
+        "file, which is read once, without loss. By default the server's answer decides: a stream "
+        "with a length is a file. Of a source of your own: true if frames come at their own pace.",
     )
     realtime: bool = Field(
         default=False,
@@ -144,94 +147,95 @@ class SourceSettings(OwnPart):
         default=None,
         ge=1,
         le=64,
-        description="Number of frames that may wait. By default 4 where nothing is lost (block), "
-        "so that no part waits for another one's hiccups, and else 1, as frames age.",
+        description="Number of frames that may wait. By default 4 if overflow is block, to even "
+        "out short delays, else 1, as waiting frames age.",
     )
     width: int | None = Field(
         default=None,
         ge=1,
         le=16384,
-        description="Width in pixels asked of a camera or synthetic, or of raw frames.",
+        description="Width in pixels, requested from a camera or synthetic, or that of raw frames.",
     )
     height: int | None = Field(
         default=None,
         ge=1,
         le=16384,
-        description="Height in pixels asked of a camera or synthetic, or of raw frames.",
+        description="Height in pixels, requested from a camera or synthetic, or that of raw "
+        "frames.",
     )
     max_pixels: int = Field(
         default=MAX_PIXELS,
         ge=1,
         le=1_000_000_000,
-        description="Largest image that is accepted, width times height; a source that announces "
-        "more is refused before any memory is taken for it.",
+        description="Largest accepted image, width times height. A source that announces a larger "
+        "one is refused before memory is allocated for it.",
     )
     fps: float | None = Field(
         default=None,
         ge=0.001,
         le=1000,
-        description="Frames per second asked of a camera, made by synthetic, or at which "
-        "realtime plays a source that has no rate of its own.",
+        description="Frames per second requested from a camera, made by synthetic, or at which "
+        "realtime plays a source without a rate of its own.",
     )
     frames: int | None = Field(
         default=None,
         ge=1,
         le=2**63 - 1,
-        description="Number of frames after which it ends, even if it would go on.",
+        description="End after this many frames, even if the source would go on.",
     )
     fourcc: str | None = Field(
         default=None,
         min_length=4,
         max_length=4,
-        description="Pixel format asked of a camera, for example MJPG or YUYV.",
+        description="Pixel format requested from a camera, for example MJPG or YUYV.",
     )
     format: Literal["bgr24", "rgb24", "gray", "yuv420p", "nv12"] | None = Field(
         default=None,
-        description="A pipe brings raw frames of this pixel format, of width x height, instead of "
-        "a container.",
+        description="Pixel format of raw frames in a pipe, of width x height. By default a pipe "
+        "carries a container.",
     )
     pixels: Literal["auto", "bgr"] = Field(
         default="auto",
-        description="How frames are kept: auto keeps the planes that a decoder makes and converts "
-        "what the model needs, bgr converts each whole frame, which costs less where a program "
-        "looks at every image. Where a sink needs images it is bgr.",
+        description="Storage of frames. auto keeps the decoder's planes and converts only what "
+        "the model needs. bgr converts each whole frame, which costs less if a program reads "
+        "every image. Always bgr if a sink needs images.",
     )
     transport: Literal["tcp", "udp"] = Field(
         default="tcp",
-        description="How RTSP streams travel: tcp loses nothing, udp lags less. "
-        "The other one is not tried.",
+        description="Transport of RTSP streams: tcp loses nothing, udp has less delay. There is "
+        "no fallback to the other.",
     )
     open_timeout_s: float = Field(
-        default=10.0, gt=0, le=3600, description="Live: how long opening may take, seconds."
+        default=10.0, gt=0, le=3600, description="Live: most seconds to open the source."
     )
     read_timeout_s: float = Field(
         default=5.0,
         gt=0,
         le=3600,
-        description="Live: how long a frame may take to come before the source counts as lost, "
-        "seconds.",
+        description="Live: seconds without a frame after which the source counts as lost.",
     )
     stale_after_s: float = Field(
         default=10.0,
         ge=0,
         le=3600,
-        description="Live: for how long the picture may stay the very same before the source is "
-        "reopened, seconds; 0: for ever.",
+        description="Live: seconds with exactly the same image after which the source is "
+        "reopened; 0 disables.",
     )
     at_start: Literal["fail", "wait"] | None = Field(
         default=None,
-        description="When a live source cannot be opened at the start: fail ends the program, "
-        "wait goes on trying. By default wait for streams and for one of several cameras, and "
-        "fail for a device alone.",
+        description="If a live source cannot be opened at the start: fail ends the program, wait "
+        "keeps trying. By default wait for streams and if there are several cameras, fail for a "
+        "single device.",
     )
     reconnect: ReconnectSettings = Field(
-        default=ReconnectSettings(), description="Opening a live source again when it was lost."
+        default=ReconnectSettings(),
+        description="Pauses and attempts when a lost live source is reopened.",
     )
     on_damage: OnDamage | None = Field(
         default=None,
-        description="A picture that its decoder calls damaged: count hands it out, drop passes "
-        "over it, fail ends the source there; each is counted. By default count for video files, "
-        "fail for images. A live stream always skips damage, up to the next key frame.",
+        description="A frame that its decoder reports as damaged: count delivers it, drop skips "
+        "it, fail ends the source; all are counted. By default count for video files, fail for "
+        "images. A live stream always skips damage up to the next key frame.",
     )
     max_age_ms: float | None = Field(
         default=None,
@@ -243,7 +247,7 @@ class SourceSettings(OwnPart):
         default=None,
         ge=0.001,
         le=1000,
-        description="Most frames a second that are taken; the others are counted as rate.",
+        description="Most frames taken per second; others are dropped and counted as rate.",
     )
     weight: float = Field(
         default=1.0,
