@@ -58,8 +58,8 @@ class ModelSettings(BaseModel):
     input_shape: Annotated[tuple[_Dimension, ...], Field(min_length=1, max_length=8)] | None = (
         Field(
             default=None,
-            description="Shape to force on the model's input, in the model's own order, for example "
-            "[1, 3, 320, 320]. By default the declared shape.",
+            description="Shape to force on the model's input, in the model's own order, for "
+            "example [1, 3, 320, 320]. By default the declared shape.",
         )
     )
     library: str | None = Field(
