@@ -67,7 +67,7 @@ def until() -> Until:
 
 @pytest.fixture(scope="session")
 def _warm() -> None:
-    """What libraries start once and keep for ever is there before anything is counted."""
+    """What libraries start once and keep without limit is there before anything is counted."""
     import cv2  # noqa: F401 - starts a thread that stays
 
     from pipeline import Pipeline
@@ -100,5 +100,5 @@ def held_by_process() -> Callable[[], Counter[str]]:
 
 @pytest.fixture
 def small_planes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pictures of any size are kept as planes, so that small ones can test it."""
+    """Frames of any size are kept as planes, so that small ones can test it."""
     monkeypatch.setattr("pipeline.sources.pyav_frames.LEAST_PIXELS", 0)

@@ -180,7 +180,7 @@ class Bench:
         if self._own_pace:
             notes.append(
                 "the source has its own pace: decode is the time from a frame's capture to its "
-                "picture, the live run is at that pace, and the limit, the run as fast as it "
+                "frame, the live run is at that pace, and the limit, the run as fast as it "
                 "goes and the overload are with frames from memory, without decoding"
             )
             if self._rate is not None:

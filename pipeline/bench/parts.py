@@ -171,7 +171,7 @@ class _Parts:
             _release(slots)
 
     def _pictures(self, arrays: list[Array]) -> Iterator[list[Array]]:
-        """The part of each picture of a batch."""
+        """The part of each frame of a batch."""
         if self.batch == 1:
             yield arrays
             return

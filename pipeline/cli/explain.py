@@ -59,16 +59,16 @@ def _source(config: Config) -> Iterator[tuple[str, str]]:
 
 def _supervision(source: SourceSettings) -> str:
     attempts = source.reconnect.attempts
-    often = "for ever" if attempts is None else _count(attempts, "time")
+    often = "without limit" if attempts is None else _count(attempts, "time")
     return (
         f"reopened {often}; lost is no frame for {source.read_timeout_s:g} s or the same "
-        f"picture for {source.stale_after_s:g} s"
+        f"frame for {source.stale_after_s:g} s"
     )
 
 
 def _model(config: Config) -> Iterator[tuple[str, str]]:
     model = config.model
-    yield "model", model.path or "none, outputs are made up"
+    yield "model", model.path or "none, outputs are synthetic"
     library = f", library {model.library}" if model.library else ""
     named = model.engine == "openvino" or "device" in model.model_fields_set
     device = f" on {model.device}" if named and model.engine != "simulated" else ""
@@ -127,7 +127,7 @@ def _frame_buffers(camera: CameraWiring, source: SourceSettings, as_bgr: bool) -
     count, kind = camera.buffers, kind_of(source)
     if kind in ("file", "stream") and source.pixels == "auto" and not as_bgr:
         return (
-            f"{count}, each of the source's own size: planes where its pictures are 4:2:0, "
+            f"{count}, each of the source's own size: planes where its frames are 4:2:0, "
             "1.5 bytes a pixel, else BGR, 3 bytes a pixel"
         )
     if kind == "synthetic":

@@ -117,7 +117,7 @@ def table(stats: Stats) -> str:
         ("age", _pair(stats.latency_ms)),
     ]
     if stats.damaged:
-        rows.append(("damaged", f"{stats.damaged} pictures"))
+        rows.append(("damaged", f"{stats.damaged} frames"))
     if any(stats.undelivered.values()):
         rows.append(("undelivered", _counts(stats.undelivered)))
     if len(stats.cameras) > 1 or any(camera.reconnects for camera in stats.cameras.values()):

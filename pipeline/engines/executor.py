@@ -202,7 +202,7 @@ class Executor:
     ) -> npt.NDArray[Any]:
         """Input ``index`` in a dma-buf, such as a camera's, for ``run`` to bind without a copy.
 
-        The picture lies ``offset`` bytes into it, with the strides of the input. The descriptor
+        The image lies ``offset`` bytes into it, with the strides of the input. The descriptor
         stays the caller's and may be closed. It serves slots of the same ``context``, and blocks
         as ``allocate`` does.
         ConfigError where the engine, or the way it binds, cannot; AllocationError when the

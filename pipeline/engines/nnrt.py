@@ -45,7 +45,7 @@ class NNRTTensor(BaseModel):
     shape: _Shape = Field(description="Its shape, in the model's own order.")
     dtype: str = Field(default="float32", description="NumPy's name of its type.")
     layout: Literal["", "NHWC", "NCHW"] = Field(
-        default="", description="Order of a picture's dimensions; empty for anything else."
+        default="", description="Order of an image's dimensions; empty for anything else."
     )
 
 

@@ -100,7 +100,7 @@ class OpenVINOOptions(BaseModel):
 
 
 OPTIONS = OpenVINOOptions
-SWAPS_COLORS = False  # it would be one more pass over the picture
+SWAPS_COLORS = False  # it would be one more pass over the image
 
 
 def find_library(setting: str | None = None) -> str:

@@ -12,7 +12,7 @@ __all__ = ["Backoff"]
 class Backoff:
     """Pauses doubled each time up to ``max_s``, spread by the share ``jitter``.
 
-    ``attempts`` in a row before giving up; None: for ever.
+    ``attempts`` in a row before giving up; None: without limit.
     """
 
     initial_s: float = 0.5

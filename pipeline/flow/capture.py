@@ -39,7 +39,7 @@ class CaptureSettings:
     """Settings for reading one camera.
 
     ``paced``: frames come by the clock. ``supervised``: it has deadlines
-    (``open_s``, ``read_s``), is reopened when it is lost or its picture did not change for
+    (``open_s``, ``read_s``), is reopened when it is lost or its frame did not change for
     ``stale_s``. ``wait_at_start``: it need not be there when the pipeline starts.
     """
 
@@ -369,7 +369,7 @@ class CaptureStage:
         frame.camera, frame.sequence = self._settings.camera, sequence
         frame.captured_ns, frame.grabbed_ns = taken.captured, taken.grabbed
         frame.retrieved_ns = taken.retrieved
-        # Waiting for the next picture of a camera is not work.
+        # Waiting for the next frame of a camera is not work.
         spent = taken.retrieved - (taken.captured if self._settings.paced else taken.began)
         self._recorder.stages["capture"].record(spent)
         frame.retain()
@@ -392,15 +392,15 @@ class CaptureStage:
         return True
 
     def _check_fresh(self, taken: ReadResult) -> None:
-        """SourceError once the picture was the very same for too long."""
+        """SourceError once the frame was the very same for too long."""
         if not (taken.sample and self._supervised):
             return
         if taken.sample != self._sample:
             self._sample, self._sample_ns = taken.sample, taken.captured
         elif taken.captured - self._sample_ns > self._settings.stale_s * 1e9:
             self._recorder.dropped["frozen"] += 1
-            self._say("stale", f"the same picture for {self._settings.stale_s:g} s")
-            raise SourceError(f"the same picture for {self._settings.stale_s:g} s")
+            self._say("stale", f"the same frame for {self._settings.stale_s:g} s")
+            raise SourceError(f"the same frame for {self._settings.stale_s:g} s")
 
     def _on_free(self) -> None:
         if self._freed is None:

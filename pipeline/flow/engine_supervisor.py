@@ -130,7 +130,7 @@ class EngineSupervisor:
             raise self._last_error
 
     async def failed(self, ring: Ring, error: EngineError, *, hung: bool = False) -> None:
-        """A run failed or hung; opens the engine anew where that is due.
+        """A run failed or hung; reopens the engine where that is due.
 
         That is after some failures in a row, and at once when it hung or its device was lost.
         EngineError when it was tried too often.

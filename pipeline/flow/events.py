@@ -28,7 +28,7 @@ class Event(NamedTuple):
 
     ``kind`` keeps them apart where a camera has the name of another part.
 
-    Cameras: ``connecting``, ``live``, ``stale`` (the picture does not change), ``lost``,
+    Cameras: ``connecting``, ``live``, ``stale`` (the frame does not change), ``lost``,
     ``ended``. Engine: ``failed``, ``reopened``. Sinks: ``failed``, ``reopened``.
     """
 

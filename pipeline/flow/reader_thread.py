@@ -155,7 +155,7 @@ class ReaderThread:
 
     @property
     def damaged(self) -> int:
-        """Pictures so far that the reader's decoder calls damaged."""
+        """Frames so far that the reader's decoder calls damaged."""
         return int(getattr(self._reader, "damaged", 0))
 
     @property

@@ -194,7 +194,7 @@ class Stats:
 
     ``dropped`` maps a cause to a number: ``latest`` and ``drop_newest`` (overflow of the
     source), ``stale`` (older than max_age_ms), ``rate`` (more than max_fps), ``no_buffer`` (all
-    frame buffers were held by views), ``frozen`` (the very same picture for
+    frame buffers were held by views), ``frozen`` (the very same frame for
     stale_after_s), ``failed`` and ``hung`` (the engine),
     ``cancelled``. Results that a sink or the program could not keep up with are in
     ``undelivered``, by receiver: they are results all the same. ``driver_allocations`` are
@@ -202,7 +202,7 @@ class Stats:
     ``events`` counts the states that each camera, the engine and each sink came into; a camera
     that has the name of another part is ``camera NAME`` there. ``fps`` is the mean rate of
     results, ``recent_fps`` that of the last two seconds.
-    ``damaged`` are pictures that their decoder patched up or refused, whether they were handed
+    ``damaged`` are frames that their decoder patched up or refused, whether they were handed
     out or not (``source.on_damage``). ``loop_lag_ms`` is how late the event loop was, looked at
     every 100 ms. ``chosen`` tells what the settings that are ``auto`` became, if there was
     something to measure.

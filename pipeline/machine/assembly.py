@@ -396,7 +396,7 @@ def _check_inputs(executor: Executor) -> None:
 
 
 def _single(executor: Executor) -> tuple[list[Any], list[Any]]:
-    """The tensors as one picture of a batch sees them."""
+    """The tensors as one image of a batch sees them."""
     from pipeline import _native
 
     batch = executor.inputs[0].shape[0] if executor.inputs[0].shape else 1

@@ -67,10 +67,10 @@ def check_size(width: int, height: int, max_pixels: int) -> None:
 
 
 class Frame:
-    """One captured picture in a buffer of a pool.
+    """One captured frame in a buffer of a pool.
 
     ``sequence`` counts the frames of its camera from 0; ``captured_ns`` is the stamp at
-    which the picture was taken (or was due), ``retrieved_ns`` when it was decoded.
+    which the frame was taken (or was due), ``retrieved_ns`` when it was decoded.
     ``pixels`` is the buffer as the source filled it.
     """
 
@@ -156,7 +156,7 @@ class FramePool:
     """A fixed set of frame buffers, all of one shape.
 
     ``count`` buffers of the format's shape are allocated here and nowhere else. Where they are
-    not BGR, as many pictures are allocated besides as are asked for at a time, and used again.
+    not BGR, as many frames are allocated besides as are asked for at a time, and used again.
     ``on_free`` is called, from whichever thread freed it, each time a buffer comes back.
     After ``close`` no frame is lent any more.
     """
@@ -194,7 +194,7 @@ class FramePool:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all buffers and pictures together."""
+        """Bytes of all buffers and frames together."""
         return sum(frame.pixels.nbytes for frame in self._frames) + self._picture_bytes
 
     def try_acquire(self) -> Frame | None:
@@ -233,7 +233,7 @@ class FramePool:
         """The BGR of a frame of planes, made once for as long as the frame is out."""
         if frame._picture is not None:
             return frame._picture
-        # One lock for the converter and so that two who ask for one frame get one picture.
+        # One lock for the converter and so that two who ask for one frame get one frame.
         # Not the pool's: nobody who frees a buffer waits for a conversion.
         with self._converting:
             if frame._picture is None:

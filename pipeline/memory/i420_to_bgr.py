@@ -1,4 +1,4 @@
-"""Whole I420 pictures as BGR, for those who look at them."""
+"""Whole I420 images as BGR, for those who look at them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STRIP = 64
 
 
 class BgrConverter:
-    """Converts whole I420 pictures of one width; not for two threads at once."""
+    """Converts whole I420 images of one width; not for two threads at once."""
 
     def __init__(self, width: int, matrix: Matrix, full_range: bool) -> None:
         self._weights = weights(matrix, full_range, "bgr")

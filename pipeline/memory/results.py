@@ -222,7 +222,7 @@ class Result:
         return self._outputs()
 
     def copy(self) -> Result:
-        """A result that owns its image and outputs and stays valid for ever."""
+        """A result that owns its image and outputs and stays valid without limit."""
         outputs = tuple(RawOutput(name, array.copy()) for name, array in self.outputs)
         return _owned(*self._own(), self.image.copy(), outputs)
 

@@ -30,7 +30,7 @@ _NEEDED = {"heat map": 1, "scale": 2, "offset": 2, "landmarks": 2 * _LANDMARKS}
 # Names in the published model; words that other exports use follow.
 _SCALE_NAMES = ("538", "scale", "size", "wh", "hw")
 _OFFSET_NAMES = ("539", "offset", "off", "reg")
-# exp of more is larger than any picture and would soon overflow.
+# exp of more is larger than any image and would soon overflow.
 _LARGEST_SCALE = 20.0
 # Suppression compares each candidate with each kept one; more than this are never faces.
 _CANDIDATES = 4000
@@ -196,4 +196,4 @@ def _input_size(inputs: Sequence[TensorSpec]) -> tuple[int, int]:
         if len(shape) == 4:
             last = spec.layout == "NHWC" or (spec.layout == "" and shape[3] in (1, 3))
             return (shape[1], shape[2]) if last else (shape[2], shape[3])
-    raise ModelError("centerface: the model has no picture input of four dimensions")
+    raise ModelError("centerface: the model has no image input of four dimensions")

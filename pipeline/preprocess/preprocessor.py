@@ -83,7 +83,7 @@ class Preprocessor:
     apart than they are long. Mean and scale are the engine's work, and so is the color order
     unless ``swap_colors``; the input gets BGR, also from frames of planes. Padding is written
     once for each slot. Where OpenCV cannot write into the view (values within a row are apart)
-    or would not, the picture is made beside it and copied; ``copies`` counts that.
+    or would not, the image is made beside it and copied; ``copies`` counts that.
     """
 
     def __init__(self, settings: PreprocessSettings, *, swap_colors: bool = False) -> None:
@@ -99,9 +99,9 @@ class Preprocessor:
         self.copies = 0
 
     def open(self, frame_format: FrameFormat, spec: TensorSpec) -> None:
-        """Fix the placement; ConfigError when the tensor is no uint8 NHWC picture.
+        """Fix the placement; ConfigError when the tensor is no uint8 NHWC image.
 
-        Of a batch, ``process`` is given one picture at a time.
+        Of a batch, ``process`` is given one image at a time.
         """
         height, width, channels = _picture(spec)
         for name in ("mean", "scale"):
@@ -195,10 +195,10 @@ def _picture(spec: TensorSpec) -> tuple[int, int, int]:
     )
     if np.dtype(spec.dtype) != np.uint8:
         raise ConfigError(
-            f"preprocess: {told}; a picture needs uint8, the engine has to convert it in its graph"
+            f"preprocess: {told}; an image needs uint8, the engine has to convert it in its graph"
         )
     if len(shape) != 4 or shape[3] not in (1, 3) or spec.layout not in ("NHWC", ""):
-        raise ConfigError(f"preprocess: {told}; a picture needs [1, height, width, 3 or 1] NHWC")
+        raise ConfigError(f"preprocess: {told}; an image needs [1, height, width, 3 or 1] NHWC")
     if min(shape) < 1:
         raise ConfigError(f"preprocess: {told}; every size has to be known")
     return shape[1], shape[2], shape[3]

@@ -36,7 +36,7 @@ class _BgrResizer:
         self._part = area[:2]
         self._interpolation = interpolation
         self._code = cv2.COLOR_BGR2GRAY if order == "grey" else cv2.COLOR_BGR2RGB
-        # The picture before it becomes grey or its colors are swapped.
+        # The image before it becomes grey or its colors are swapped.
         self._color: Image | None = None
         if order != "bgr":
             self._color = np.empty((area.height, area.width, 3), np.uint8)

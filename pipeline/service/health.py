@@ -226,7 +226,7 @@ class _Collector:
             "pipeline_dropped", "Frames dropped", labels=["camera", "cause"]
         )
         damaged = CounterMetricFamily(
-            "pipeline_damaged", "Pictures that their decoder calls damaged", labels=["camera"]
+            "pipeline_damaged", "Frames that their decoder calls damaged", labels=["camera"]
         )
         lost = CounterMetricFamily(
             "pipeline_reconnects", "Times that it came back", labels=["camera"]

@@ -24,7 +24,7 @@ __all__ = ["VideoSink", "annotate"]
 _log = logging.getLogger(__name__)
 
 DEFAULT_FPS = 30.0
-# BGR, well apart and legible on most pictures; bright enough for a label in black.
+# BGR, well apart and legible on most frames; bright enough for a label in black.
 _COLORS = ((80, 220, 60), (60, 120, 255), (255, 160, 40), (60, 220, 240), (240, 90, 220))
 _INK = (0, 0, 0)
 

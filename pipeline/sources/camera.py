@@ -24,7 +24,7 @@ class CameraReader(LiveCaptureReader):
 
     Pixel format, width, height and rate are asked for; the camera may choose others, which is
     logged, and the format says what it chose. A camera that stops is a SourceError. OpenCV
-    waits 10 s for a picture whatever it is told, and until then a waiting ``grab`` cannot be
+    waits 10 s for a frame whatever it is told, and until then a waiting ``grab`` cannot be
     interrupted; who must not wait leaves the reader behind.
     """
 
@@ -82,7 +82,7 @@ class CameraReader(LiveCaptureReader):
             if value is not None:
                 capture.set(prop, value)
         # One that is read and one that is filled. With four, a reader that is slow would be
-        # given pictures that are old; with one, the camera would have none to fill meanwhile.
+        # given frames that are old; with one, the camera would have none to fill meanwhile.
         capture.set(cv2.CAP_PROP_BUFFERSIZE, 2)
         found = capture.frame_format()._replace(frames=None)
         given = (found.width, found.height, found.fps)

@@ -40,7 +40,7 @@ class FileReader(CaptureReader["OpenCVCapture | PyAVFile"]):
 
     PyAV reads, where it is installed; else OpenCV does, as BGR.
     Stamps are when a frame was read or, with ``realtime``, when it was due by the file's own
-    time. With ``loop`` the file starts again for ever. A file that was cut or is damaged
+    time. With ``loop`` the file starts again without limit. A file that was cut or is damaged
     delivers what can be decoded, then raises SourceError: it does when its structure says
     that bytes are missing at the end and frames are missing too, and when the decoder refused
     more than a tenth of the frames. Fewer are logged. ``connect`` opens what is no regular
@@ -124,7 +124,7 @@ class FileReader(CaptureReader["OpenCVCapture | PyAVFile"]):
 
     @property
     def damaged(self) -> int:
-        """Pictures that the decoder patched up or refused."""
+        """Frames that the decoder patched up or refused."""
         capture = self._capture
         return self._before + (0 if capture is None else capture.damaged + capture.refused)
 
@@ -144,7 +144,7 @@ class FileReader(CaptureReader["OpenCVCapture | PyAVFile"]):
             raise SourceError(f"{self._where}: the file is empty")
 
     def _open_capture(self) -> OpenCVCapture | PyAVFile:
-        # At a cut more of them would cost the last pictures.
+        # At a cut more of them would cost the last frames.
         threads = 1 if self._container.cut else _decoder_threads()
         # Absolute, as FFmpeg takes "name:rest" for a protocol.
         path = os.path.abspath(self._path)
@@ -170,7 +170,7 @@ class FileReader(CaptureReader["OpenCVCapture | PyAVFile"]):
             capture = OpenCVCapture(path, ffmpeg_backend(), self._where)
         except SourceError as error:
             raise SourceError(f"{self._where}: not a video file that can be decoded") from error
-        # FFmpeg draws text files as pictures of their text.
+        # FFmpeg draws text files as frames of their text.
         if int(capture.get(cv2.CAP_PROP_FOURCC)) == cv2.VideoWriter.fourcc(*"ansi"):
             capture.close()
             raise SourceError(f"{self._where}: a text file, not a video")
@@ -224,7 +224,7 @@ class FileReader(CaptureReader["OpenCVCapture | PyAVFile"]):
 
 
 def _decoder_threads() -> int:
-    """One for each core, and one that waits to hand its picture over."""
+    """One for each core, and one that waits to hand its frame over."""
     return len(os.sched_getaffinity(0)) + 1
 
 

@@ -19,9 +19,9 @@ _SINK = " ! videoconvert ! appsink max-buffers=1 drop=true"
 class GstreamerReader(LiveCaptureReader):
     """Frames of the pipeline ``gstreamer: ELEMENT ! ...``, stamped when taken; a ``Reader``.
 
-    Without an ``appsink`` of its own it is given one that keeps the newest picture only. Its
+    Without an ``appsink`` of its own it is given one that keeps the newest frame only. Its
     end is a SourceError, as with a camera. OpenCV waits without an end for a pipeline that does
-    not start, and older ones for a picture: who must not wait leaves the reader behind.
+    not start, and older ones for a frame: who must not wait leaves the reader behind.
     """
 
     live = True
@@ -58,6 +58,6 @@ class GstreamerReader(LiveCaptureReader):
         return found
 
     def grab(self) -> int | None:
-        """Wait for the next picture; SourceError when none comes any more."""
-        lost = f"it ended, or no picture came for {self._seconds:g} s"
+        """Wait for the next frame; SourceError when none comes any more."""
+        lost = f"it ended, or no frame came for {self._seconds:g} s"
         return self._grab_live(self._clock, lost)

@@ -19,7 +19,7 @@ __all__ = ["HttpReader"]
 class HttpReader:
     """The reader that fits what the server sends, chosen when opened; implements ``Reader``.
 
-    ``pictures`` makes the one for multipart/x-mixed-replace from the answer that has begun,
+    ``frames`` makes the one for multipart/x-mixed-replace from the answer that has begun,
     ``other`` the one for everything else, which asks again. What has an end is played like a
     file: then ``live`` is false once it is open.
     """
@@ -73,7 +73,7 @@ class HttpReader:
 
     @property
     def damaged(self) -> int:
-        """Pictures that the reader calls damaged."""
+        """Frames that the reader calls damaged."""
         return int(getattr(self._reader, "damaged", 0))
 
     def interrupt(self) -> None:

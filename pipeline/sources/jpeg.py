@@ -1,4 +1,4 @@
-"""JPEG pictures out of a stream of bytes, whatever stands between them."""
+"""JPEG images out of a stream of bytes, whatever stands between them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pipeline.sources.settings import MAX_PIXELS
 
 __all__ = ["JpegFinder"]
 
-# The start of a picture is followed by tables, comments or the frame header.
+# The start of an image is followed by tables, comments or the frame header.
 _START = re.compile(rb"\xff\xd8\xff[\xc0-\xcf\xda\xdb\xdd\xe0-\xef\xfe]")
 # In coded data a 0xff is followed by 0 or by a restart mark; any other mark ends the data.
 _MARK = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]")
@@ -18,14 +18,14 @@ _LENGTH = re.compile(rb"content-length:[ \t]*(\d{1,9})\r?\n", re.IGNORECASE)
 _HEAD_BYTES = 4096
 _END, _SCAN = 0xD9, 0xDA
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # marks that announce a size
-# Starts that are tried inside of what one spoilt picture was followed over. A few are right: the
-# next picture may begin there. As each may lead over all of it, more would take quadratic time.
+# Starts that are tried inside of what one spoilt image was followed over. A few are right: the
+# next image may begin there. As each may lead over all of it, more would take quadratic time.
 _MOST_STARTS = 8
 _LARGEST = 64 << 20
 
 
 class JpegFinder:
-    """Cuts whole pictures out of what it is fed.
+    """Cuts whole images out of what it is fed.
 
     Each is followed from mark to mark up to its end, so neither the boundary nor its length
     need be told; where a Content-Length is, it must not be longer. One that is cut or spoilt is
@@ -39,7 +39,7 @@ class JpegFinder:
         self._most = min(_LARGEST, 4 * max_pixels + 65536) if most is None else most
         self._max_pixels = max_pixels
         self._bytes = bytearray()
-        self._at: int | None = None  # how far the picture at the front is known
+        self._at: int | None = None  # how far the image at the front is known
         self._scanning = False
         self._size = (1, 1)  # width and height that it announces
         self._length: int | None = None
@@ -52,14 +52,14 @@ class JpegFinder:
         self._bytes += data
 
     def next(self) -> bytes | None:
-        """The next whole picture, or None until more is fed."""
+        """The next whole image, or None until more is fed."""
         while True:
             if self._at is None and not self._begin():
                 return None
             end = self._follow()
             if end is None:
                 if len(self._bytes) > self._most:
-                    raise SourceError(f"{self._where}: a picture of over {self._most} bytes")
+                    raise SourceError(f"{self._where}: an image of over {self._most} bytes")
                 return None
             if end and (self._length is None or end <= self._length):
                 self._check_size()
@@ -73,7 +73,7 @@ class JpegFinder:
             self._drop(2 if self._starts < _MOST_STARTS else max(2, self._known))
 
     def _begin(self) -> bool:
-        """Bring the start of a picture to the front."""
+        """Bring the start of an image to the front."""
         found = _START.search(self._bytes)
         if found is None:
             # A start that is not all there yet, and the head that may stand before it, are kept.
@@ -97,7 +97,7 @@ class JpegFinder:
             self._starts = 0
 
     def _follow(self) -> int | None:
-        """The end of the picture at the front, 0 when it is spoilt, None when more is needed."""
+        """The end of the image at the front, 0 when it is spoilt, None when more is needed."""
         data = self._bytes
         assert self._at is not None
         while True:

@@ -1,4 +1,4 @@
-"""JPEG pictures over HTTP (multipart/x-mixed-replace), as most network cameras can send."""
+"""JPEG frames over HTTP (multipart/x-mixed-replace), as most network cameras can send."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ __all__ = ["MjpegReader"]
 
 
 class MjpegReader:
-    """Pictures of one stream, stamped when their last byte arrived; implements ``Reader``.
+    """Frames of one stream, stamped when their last byte arrived; implements ``Reader``.
 
-    The end of the stream is a SourceError, and so is a picture that takes longer than the read
-    timeout. Cut and damaged pictures are skipped. ``interrupt`` is heard at once.
+    The end of the stream is a SourceError, and so is a frame that takes longer than the read
+    timeout. Cut and damaged frames are skipped. ``interrupt`` is heard at once.
     """
 
     live = True
@@ -51,7 +51,7 @@ class MjpegReader:
         self._picture: bytes | None = None
 
     def open(self) -> FrameFormat:
-        """Connect and wait for the first picture, which tells the size."""
+        """Connect and wait for the first frame, which tells the size."""
         deadline = time.monotonic() + self._open_seconds
         try:
             if not self._asked:
@@ -61,7 +61,7 @@ class MjpegReader:
             while True:
                 picture = self._next(deadline)
                 if picture is None:
-                    raise SourceError(f"{self._where}: stopped before the first picture")
+                    raise SourceError(f"{self._where}: stopped before the first frame")
                 stamp = self._clock.now()
                 frame = self._decode(picture)
                 if frame is not None:
@@ -73,7 +73,7 @@ class MjpegReader:
             raise
 
     def grab(self) -> int | None:
-        """Wait for the next whole picture; SourceError when the stream stopped."""
+        """Wait for the next whole frame; SourceError when the stream stopped."""
         if self._decoder is None:
             raise SourceError(f"{self._where}: not open")
         if self._stop.is_set():
@@ -85,7 +85,7 @@ class MjpegReader:
         return None if self._picture is None else self._clock.now()
 
     def retrieve(self, buffer: Image) -> None:
-        """Decode the picture into ``buffer``; for one that is damaged the next one is waited for.
+        """Decode the frame into ``buffer``; for one that is damaged the next one is waited for.
 
         FormatChangedError when it is of another format.
         """
@@ -100,7 +100,7 @@ class MjpegReader:
 
     @property
     def damaged(self) -> int:
-        """Pictures that were skipped."""
+        """Frames that were skipped."""
         return self._damage.count
 
     def interrupt(self) -> None:
@@ -115,16 +115,16 @@ class MjpegReader:
         self._first = self._picture = None
 
     def _next(self, deadline: float) -> bytes | None:
-        """The next whole picture; None once interrupted."""
+        """The next whole frame; None once interrupted."""
         while not self._stop.is_set():
             spoilt = self._finder.spoilt
             picture = self._finder.next()
             if self._finder.spoilt != spoilt:
-                self._damage.add("a picture is cut or spoilt")
+                self._damage.add("a frame is cut or spoilt")
             if picture is not None:
                 return picture
             if time.monotonic() > deadline:
-                raise SourceError(f"{self._where}: no whole picture came in time")
+                raise SourceError(f"{self._where}: no whole frame came in time")
             data = self._web.read(deadline)
             if not data and not self._stop.is_set():
                 raise SourceError(f"{self._where}: the stream ended")
@@ -140,5 +140,5 @@ class MjpegReader:
             frames = []
         if len(frames) == 1 and not frames[0].is_corrupt:
             return frames[0]
-        self._damage.add("a picture is damaged")
+        self._damage.add("a frame is damaged")
         return None

@@ -23,13 +23,13 @@ _log = logging.getLogger(__name__)
 
 
 def deliver(where: str, image: Image, buffer: Image) -> bool:
-    """Make sure that a decoded picture is in ``buffer``; whether it had to be copied.
+    """Make sure that a decoded frame is in ``buffer``; whether it had to be copied.
 
-    OpenCV writes into the buffer that it is given when shape and type are the picture's own
-    and makes a new array when not. SourceError when the picture does not fit.
+    OpenCV writes into the buffer that it is given when shape and type are the frame's own
+    and makes a new array when not. SourceError when the frame does not fit.
     """
     if image.shape != buffer.shape or image.dtype != buffer.dtype:
-        told = f"{where}: the picture is {_describe(image)}, needed {_describe(buffer)}"
+        told = f"{where}: the frame is {_describe(image)}, needed {_describe(buffer)}"
         if image.ndim == 3 and image.shape[2] == 3 and image.dtype == buffer.dtype:
             raise FormatChangedError(told, FrameFormat(image.shape[1], image.shape[0]))
         raise SourceError(told)
@@ -88,7 +88,7 @@ class OpenCVCapture:
         width = int(self.get(cv2.CAP_PROP_FRAME_WIDTH))
         height = int(self.get(cv2.CAP_PROP_FRAME_HEIGHT))
         if not (width and height):
-            raise SourceError(f"{self.where}: has no pictures of a known size")
+            raise SourceError(f"{self.where}: has no frames of a known size")
         fps = sane_rate(self.get(cv2.CAP_PROP_FPS))
         return FrameFormat(width, height, fps, int(self.get(cv2.CAP_PROP_FRAME_COUNT)) or None)
 
@@ -135,7 +135,7 @@ class LiveCaptureReader(CaptureReader[OpenCVCapture]):
     """Base of the readers of OpenCV's live captures."""
 
     def _grab_live(self, clock: Clock, lost: str) -> int | None:
-        """Wait for the next picture; when there is none any more, SourceError with ``lost``."""
+        """Wait for the next frame; when there is none any more, SourceError with ``lost``."""
         capture = self._opened()
         if self._stop.is_set():
             return None

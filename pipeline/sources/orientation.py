@@ -1,4 +1,4 @@
-"""Turning and mirroring pictures upright, as a container or an image file asks for it."""
+"""Turning and mirroring frames upright, as a container or an image file asks for it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _TURNS = {
 
 
 def orientation_of(picture: VideoFrame) -> Orientation:
-    """By the display matrix of a picture; one that tilts or skews is left as it lies."""
+    """By the display matrix of a frame; one that tilts or skews is left as it lies."""
     try:
         data = cast("SideData | None", picture.side_data.get("DISPLAYMATRIX"))
     except ValueError:  # beside it there is data of a kind that this PyAV does not know

@@ -1,4 +1,4 @@
-"""A video that has an end, through PyAV: its pictures, and how many of them are damaged."""
+"""A video that has an end, through PyAV: its frames, and how many of them are damaged."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MOST_BAD_READS = 16
 
 
 def video_of(container: InputContainer) -> VideoStream | None:
-    """The best stream of pictures that play and whose coding is known; a sound's cover is none."""
+    """The best stream of frames that play and whose coding is known; a sound's cover is none."""
     found = container.streams.best("video")
     streams = [found, *container.streams.video] if found is not None else []
     for stream in cast("list[VideoStream]", streams):
@@ -50,9 +50,9 @@ def discard_others(container: InputContainer, stream: VideoStream) -> None:
 class PyAVFile:
     """An open container that is played to its end, like a ``Capture``.
 
-    Pictures that the decoder calls damaged are counted in ``damaged`` and, by ``on_damage``,
+    Frames that the decoder calls damaged are counted in ``damaged`` and, by ``on_damage``,
     handed out, skipped or a SourceError; what it cannot decode at all is counted in
-    ``refused``. With more than one of ``threads`` the last pictures before a cut end, one for
+    ``refused``. With more than one of ``threads`` the last frames before a cut end, one for
     each, are lost. None may have more than ``max_pixels``.
     """
 
@@ -87,7 +87,7 @@ class PyAVFile:
             raise
 
     def _prepare(self, container: InputContainer, threads: int, max_pixels: int) -> VideoStream:
-        if container.format.name == "tty":  # FFmpeg draws text files as pictures of their text
+        if container.format.name == "tty":  # FFmpeg draws text files as frames of their text
             raise SourceError(f"{self._where}: a text file, not a video")
         stream = video_of(container)
         if stream is None:
@@ -107,7 +107,7 @@ class PyAVFile:
         return stream
 
     def frame_format(self) -> FrameFormat:
-        """Format of the first picture; rate and number of frames as declared."""
+        """Format of the first frame; rate and number of frames as declared."""
         container, stream = self._opened(), self._stream
         rate = sane_rate(stream.average_rate or stream.guessed_rate)
         seconds = (container.duration or 0) / av.time_base
@@ -127,7 +127,7 @@ class PyAVFile:
         return self._broken or self._count < self._stream.frames * _LEAST_SHARE
 
     def _first_format(self) -> FrameFormat:
-        """The first picture tells more than the container; it stays to be grabbed."""
+        """The first frame tells more than the container; it stays to be grabbed."""
         found: FrameFormat | None
         if self._writer.format is not None:
             return self._writer.format
@@ -198,7 +198,7 @@ class PyAVFile:
             container.close()
 
     def _advance(self) -> None:
-        """Read and decode until a packet gave pictures, or to the end."""
+        """Read and decode until a packet gave frames, or to the end."""
         bad_reads = 0
         while not self._decoded:
             if self._packets is None:
@@ -236,7 +236,7 @@ class PyAVFile:
 
     def _fail_on_damage(self) -> None:
         if self._on_damage == "fail":
-            raise SourceError(f"{self._where}: a picture is damaged")
+            raise SourceError(f"{self._where}: a frame is damaged")
 
     def _opened(self) -> InputContainer:
         if self._container is None:

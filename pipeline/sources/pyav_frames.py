@@ -1,4 +1,4 @@
-"""From FFmpeg's decoded pictures into frame buffers; shared by the readers that use PyAV."""
+"""From FFmpeg's decoded frames into frame buffers; shared by the readers that use PyAV."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 _SAY_SECONDS = 10.0
 
-# Smaller pictures are converted at once: that takes less time than one call more for each plane.
+# Smaller frames are converted at once: that takes less time than one call more for each plane.
 LEAST_PIXELS = 480 * 360
 _PLANAR = ("yuv420p", "yuvj420p", "nv12")
 # By FFmpeg's numbers (AVColorSpace); what is not told counts as BT.601, as with swscale.
@@ -68,7 +68,7 @@ def strict_decoder(context: VideoCodecContext, max_pixels: int = MAX_PIXELS) -> 
 def decode_alone(
     data: bytes, codec: str, max_pixels: int, *, strict: bool = True
 ) -> VideoFrame | None:
-    """The one picture in ``data``; None where it cannot be decoded or, ``strict``, is damaged."""
+    """The one frame in ``data``; None where it cannot be decoded or, ``strict``, is damaged."""
     context = av.CodecContext.create(codec, "r")
     assert isinstance(context, VideoCodecContext)
     strict_decoder(context, max_pixels)
@@ -122,11 +122,11 @@ def _format(size: tuple[int, int], pixels: str, space: int, value_range: int) ->
 
 
 class FrameWriter:
-    """Writes pictures upright, as planes or as BGR, by the matrix and range that they declare.
+    """Writes frames upright, as planes or as BGR, by the matrix and range that they declare.
 
     Planes are copied. For BGR swscale converts into memory of its own and from there it is
     copied: PyAV lets it write nowhere else. ``format`` is what the frame buffers are made for:
-    set it to what ``open`` tells. ``upright``: no picture asks to be turned.
+    set it to what ``open`` tells. ``upright``: no frame asks to be turned.
     """
 
     def __init__(self, where: str, *, planes: bool = True, upright: bool = False) -> None:
@@ -139,14 +139,14 @@ class FrameWriter:
         self.format: FrameFormat | None = None
 
     def write(self, picture: VideoFrame, buffer: Image) -> None:
-        """Fill ``buffer``; FormatChangedError when the picture is of another format."""
+        """Fill ``buffer``; FormatChangedError when the frame is of another format."""
         orientation = self._orientation_of(picture)
         found = format_of(picture, planes=self.planes, orientation=orientation)
         expected, self.format = self.format or found, found
         if buffer.shape != found.shape or not found.fits(expected):
             height, width, *_ = buffer.shape
             raise FormatChangedError(
-                f"{self._where}: the picture is {_told(found)}, needed {_told(expected)} "
+                f"{self._where}: the frame is {_told(found)}, needed {_told(expected)} "
                 f"in a buffer of {width}x{height}",
                 found,
             )
@@ -158,8 +158,8 @@ class FrameWriter:
     def _orientation_of(self, picture: VideoFrame) -> Orientation:
         """Look anew only where something else changed, too.
 
-        PyAV ties a picture and its side data together, so that only the garbage collector frees
-        a picture that was looked at.
+        PyAV ties a frame and its side data together, so that only the garbage collector frees
+        a frame that was looked at.
         """
         seen = (picture.rotation, picture.width, picture.height)
         if not self._upright and seen != self._seen:
@@ -201,7 +201,7 @@ def _view(plane: VideoPlane, shape: tuple[int, ...]) -> Image:
 
 
 class Damage:
-    """Counts pictures that could not be used and says so, not for each of them."""
+    """Counts frames that could not be used and says so, not for each of them."""
 
     def __init__(self, where: str) -> None:
         self._where = where

@@ -27,7 +27,7 @@ _TURNED = re.compile(
 
 
 class Still(NamedTuple):
-    """A decoded image: a picture of FFmpeg's or one as BGR. ``damage`` in words, if there is."""
+    """A decoded image: an image of FFmpeg's or one as BGR. ``damage`` in words, if there is."""
 
     picture: VideoFrame | Image
     damage: str = ""

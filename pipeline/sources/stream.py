@@ -40,7 +40,7 @@ __all__ = ["StreamReader", "has_end", "is_rtsp", "reach"]
 # RTSP goes on after a read that was broken off, so it is broken off often to hear ``interrupt``.
 # Everything else would take that for the end of the stream.
 _SLICE_SECONDS = 0.3
-# Enough to find the rate; a size that is not known by then comes with the first picture.
+# Enough to find the rate; a size that is not known by then comes with the first frame.
 _PROBE_MICROSECONDS = "100000"
 
 
@@ -99,8 +99,8 @@ class StreamReader:
     """Frames of one stream, stamped when they arrived; implements ``Reader``.
 
     A stream that stops is a SourceError, unless it is a file of a declared length that was
-    played to its end. So is one of which no whole picture comes for the read timeout. Damaged
-    pictures are skipped up to the next key frame, since those between build on them.
+    played to its end. So is one of which no whole frame comes for the read timeout. Damaged
+    frames are skipped up to the next key frame, since those between build on them.
     ``interrupt`` is heard at once with TCP, within 0.3 s with RTSP, else when something comes or
     the read timeout is over.
     """
@@ -158,7 +158,7 @@ class StreamReader:
         return found._replace(fps=fps, frames=self._declared or None)
 
     def grab(self) -> int | None:
-        """Wait for the next whole picture; SourceError when the stream stopped."""
+        """Wait for the next whole frame; SourceError when the stream stopped."""
         self._opened()
         self._frame = None
         deadline = time.monotonic() + self._read_seconds
@@ -173,9 +173,9 @@ class StreamReader:
                 if self._stop.is_set() or 0 < self._declared <= self._delivered:
                     break
                 raise SourceError(f"{self._where}: {self._told('the stream stopped')}")
-            # Looked at after a picture, too: a stream of damage alone is lost.
+            # Looked at after a frame, too: a stream of damage alone is lost.
             if time.monotonic() > deadline and not self._stop.is_set():
-                told = self._told(f"no whole picture came for {self._read_seconds:g} s")
+                told = self._told(f"no whole frame came for {self._read_seconds:g} s")
                 raise SourceError(f"{self._where}: {told}")
         return None
 
@@ -188,7 +188,7 @@ class StreamReader:
 
     @property
     def damaged(self) -> int:
-        """Pictures that were skipped."""
+        """Frames that were skipped."""
         return self._damage.count
 
     def interrupt(self) -> None:
@@ -222,12 +222,12 @@ class StreamReader:
         return None
 
     def _first_format(self, deadline: float) -> tuple[FrameFormat | None, str | None]:
-        """Format of the first picture, which stays to be grabbed; or what failed."""
+        """Format of the first frame, which stays to be grabbed; or what failed."""
         while not self._decoded:
             if self._stop.is_set() or time.monotonic() > deadline:
-                return None, f"no picture came within {self._open_seconds:g} s"
+                return None, f"no frame came within {self._open_seconds:g} s"
             if not self._advance():
-                return None, "it ended before its first picture"
+                return None, "it ended before its first frame"
         return format_of(self._decoded[0], planes=self._writer.planes), None
 
     def _advance(self) -> bool:
@@ -242,7 +242,7 @@ class StreamReader:
             return True
         except (av.FFmpegError, OSError):
             return False
-        # What a live stream leaves in the decoder at its end may be half a picture.
+        # What a live stream leaves in the decoder at its end may be half a frame.
         if packet is None or (packet.size == 0 and not self._declared):
             return False
         # Where two parts of HLS join, the last packet of the first one is only called damaged.
@@ -254,12 +254,12 @@ class StreamReader:
         except EOFError:
             return False
         except av.FFmpegError:
-            self._break("a picture cannot be decoded")
+            self._break("a frame cannot be decoded")
         return True
 
     def _is_whole(self, frame: VideoFrame) -> bool:
         if frame.is_corrupt:
-            self._break("a picture is damaged")
+            self._break("a frame is damaged")
         elif self._broken and frame.key_frame:
             self._broken = False
         return not self._broken

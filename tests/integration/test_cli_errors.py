@@ -218,7 +218,7 @@ def test_the_plan_tells_sizes_and_where_the_policy_comes_from(run: Run) -> None:
     ended = run("check", "camera.yaml", "--set", "source.overflow=latest", config=config)
     assert "latest (set)" in ended.out
     ended = run("check", str(ROOT / "configs" / "file.yaml"))
-    assert "planes where its pictures are 4:2:0, 1.5 bytes a pixel, else BGR" in ended.out
+    assert "planes where its frames are 4:2:0, 1.5 bytes a pixel, else BGR" in ended.out
     ended = run("check", str(ROOT / "configs" / "demo.yaml"))  # its sink draws on every image
     assert "BGR, each of the source's own size, 3 bytes a pixel" in ended.out
 
@@ -409,7 +409,7 @@ def _installed_without(package: str, folder: Path) -> Path:
 
 
 def _clip(path: Path, frames: int) -> bytes:
-    """A Motion-JPEG clip of noise, each picture on its own."""
+    """A Motion-JPEG clip of noise, each frame on its own."""
     fourcc = cv2.VideoWriter.fourcc(*"MJPG")
     writer = cv2.VideoWriter(str(path), fourcc, 25.0, (64, 48))
     assert writer.isOpened()

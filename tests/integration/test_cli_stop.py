@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM on the command line: drained once, cancelled twice, never for ever."""
+"""Ctrl-C and SIGTERM on the command line: drained once, cancelled twice, never without limit."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.usefixtures("no_leak")]
 
 
 class SlowSink:
-    """A sink that takes a while to close, or for ever."""
+    """A sink that takes a while to close, or without limit."""
 
     def __init__(self, seconds: float | None) -> None:
         self.free = threading.Event()

@@ -123,7 +123,7 @@ async def test_planes_show_the_faces_that_bgr_frames_show(monkeypatch: pytest.Mo
     theirs = await found_by_the_library()
     assert [len(faces) for faces in ours] == [len(faces) for faces in theirs] == [1] * 120
     overlaps = [iou(mine[0][1], other[0][1]) for mine, other in zip(ours, theirs, strict=True)]
-    # The model's boxes jump by as much when every value of the picture is one larger.
+    # The model's boxes jump by as much when every value of the frame is one larger.
     assert np.mean(overlaps) >= 0.98
     assert min(overlaps) >= 0.85
 
@@ -141,7 +141,7 @@ _request: Any = None
 
 
 def infer(picture: npt.NDArray[np.float32]) -> list[npt.NDArray[np.float32]]:
-    """The model through OpenVINO's own Python interface, on a float RGB NCHW picture."""
+    """The model through OpenVINO's own Python interface, on a float RGB NCHW frame."""
     global _request
     if _request is None:
         openvino = import_module("openvino")

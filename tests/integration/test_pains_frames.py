@@ -94,7 +94,7 @@ async def test_a_camera_lost_for_long_is_reopened_without_growing(until: Until) 
 
 
 async def test_a_read_that_blocks_for_ever_is_left_behind_and_replaced(until: Until) -> None:
-    """opencv 22677, 24393, opencv-python 788: read() blocks for 30 s or for ever."""
+    """opencv 22677, 24393, opencv-python 788: read() blocks for 30 s or without limit."""
     with MjpegServer() as server:
         stuck = camera(server, open_timeout_s=0.3, read_timeout_s=0.3)
         cameras = {"stuck": stuck, "other": synthetic(fps=100)}

@@ -119,7 +119,7 @@ async def test_a_result_that_is_kept_is_not_recycled() -> None:
 
 @pytest.fixture(scope="session")
 def _pool() -> None:
-    """OpenCV starts its threads once, with the first large picture."""
+    """OpenCV starts its threads once, with the first large frame."""
     cv2.resize(np.zeros((48, 64, 3), np.uint8), (1600, 1600))
 
 

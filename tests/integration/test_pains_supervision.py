@@ -123,7 +123,7 @@ async def test_a_change_of_resolution_is_that_cameras_own_affair() -> None:
     stats = pipe.stats()
     assert sizes == sorted(sizes)
     assert set(sizes) == {(240, 320), (480, 640)}
-    np.testing.assert_array_equal(kept, copy)  # a picture of the old size stays what it was
+    np.testing.assert_array_equal(kept, copy)  # a frame of the old size stays what it was
     assert steady == sorted(set(steady))
     assert set(stats.cameras["steady"].dropped) <= {"cancelled"}
     assert stats.driver_allocations[0] == stats.driver_allocations[1]

@@ -29,7 +29,7 @@ pytest.importorskip("pipeline._native")
 
 ROOT = Path(__file__).parents[2]
 FRAMES = 20_000
-DISTINCT = 61  # pictures, more than slots and no multiple of them
+DISTINCT = 61  # frames, more than slots and no multiple of them
 MODES: dict[str, dict[str, Any]] = {
     "context_per_slot": {"mode": "zero_copy", "binding": "context_per_slot"},
     "rebind": {"mode": "zero_copy", "binding": "rebind"},

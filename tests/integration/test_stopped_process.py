@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 
-# The engine takes longer than a step of its deadline is late; the camera's pictures come slowly.
+# The engine takes longer than a step of its deadline is late; the camera's frames come slowly.
 PROGRAM = """
 import asyncio, json, time
 from pipeline import Pipeline

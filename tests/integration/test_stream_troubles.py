@@ -1,4 +1,4 @@
-"""Streams in trouble: no half picture is handed out, nothing hangs, nothing is abandoned."""
+"""Streams in trouble: no half frame is handed out, nothing hangs, nothing is abandoned."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Player:
         self.changes: list[tuple[int, int]] = []
 
     def image(self) -> Image:
-        """The next picture; it lives until the one after."""
+        """The next frame; it lives until the one after."""
         while True:
             assert self.reader.grab() is not None
             try:
@@ -73,15 +73,15 @@ class Player:
                 self._buffer = Buffer(change.format)
 
     def numbers(self, count: int) -> list[int]:
-        """The numbers of so many pictures, each of which must be readable, in order."""
+        """The numbers of so many frames, each of which must be readable, in order."""
         found = [read_number(self.image()) for _ in range(count)]
         whole = [number for number in found if number is not None]
-        assert len(whole) == count, f"pictures without a readable number: {found}"
+        assert len(whole) == count, f"frames without a readable number: {found}"
         assert all(earlier < later for earlier, later in pairwise(whole)), whole
         return whole
 
     def until_lost(self) -> tuple[int, str, float]:
-        """How many more pictures came, what was said then, and how long the last grab took."""
+        """How many more frames came, what was said then, and how long the last grab took."""
         for count in range(1000):
             began = time.monotonic()
             try:
@@ -237,7 +237,7 @@ def test_an_interrupt_ends_an_open_that_waits() -> None:
 
 def test_a_trickle_of_jpeg_delivers_whole_pictures_or_times_out() -> None:
     with MjpegServer() as server, playing(server.url, read_timeout_s=2.0) as player:
-        server.tell(bytes_per_second=20_000.0)  # a picture has about 6 KB
+        server.tell(bytes_per_second=20_000.0)  # a frame has about 6 KB
         player.numbers(5)
         server.tell(bytes_per_second=200.0)
         count, told, took = player.until_lost()
@@ -294,7 +294,7 @@ def test_a_stream_recovers_from_damage_at_a_key_frame(
         while "skipped" not in caplog.text:
             player.image()  # what the decoder does not notice, nobody does
         server.tell(damage=0.0)
-        # Behind the last damaged picture is a key frame within a second.
+        # Behind the last damaged frame is a key frame within a second.
         sound = (server.age(0) + 1.5) * server.behaviour.fps
         while (read_number(player.image()) or 0) < sound:
             pass

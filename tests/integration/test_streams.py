@@ -152,7 +152,7 @@ def test_a_wrong_password_is_an_error_that_does_not_tell_it(
 
 
 class Parts:
-    """The pictures of an MJPEG stream, whatever stands between them."""
+    """The frames of an MJPEG stream, whatever stands between them."""
 
     def __init__(self, server: Server, stream: IO[bytes]) -> None:
         self._server = server
@@ -160,12 +160,12 @@ class Parts:
         self.skipped = 0
 
     def size(self) -> tuple[int, int] | None:
-        """Width and height of the next picture; None when there is none any more."""
+        """Width and height of the next frame; None when there is none any more."""
         image = self.image()
         return None if image is None else (image.shape[1], image.shape[0])
 
     def image(self) -> Image | None:
-        """The next picture."""
+        """The next frame."""
         while line := self._stream.readline():
             if line.startswith(b"Content-Length:"):
                 self._stream.readline()
@@ -212,7 +212,7 @@ def test_a_trickle_takes_as_long_as_its_bytes() -> None:
         before = time.monotonic()
         with parts(server) as got:
             assert [got.size() for _ in range(3)] == [(320, 240)] * 3
-            assert time.monotonic() - before > 0.5  # a picture has about 6 KB
+            assert time.monotonic() - before > 0.5  # a frame has about 6 KB
 
 
 # --- the servers themselves

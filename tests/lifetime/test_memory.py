@@ -72,7 +72,7 @@ async def cycle(engine):
     assert executor.counters().live_blocks == 0
 
 async def main(engine):
-    await cycle(engine)  # libraries open what they keep for ever
+    await cycle(engine)  # libraries open what they keep without limit
     await cycle(engine)
     before = resources()
     for _ in range(50):

@@ -39,7 +39,7 @@ SIZE = FrameFormat(64, 48)
 
 @dataclass(frozen=True)
 class Link:
-    """One connection of a camera: how it opens, how many pictures come, and what then."""
+    """One connection of a camera: how it opens, how many frames come, and what then."""
 
     opening: Literal["opens", "fails", "hangs", "deaf"]
     frames: int
@@ -48,7 +48,7 @@ class Link:
 
 @dataclass(frozen=True)
 class CameraPlan:
-    """``links`` follow one another; the last one goes on for ever."""
+    """``links`` follow one another; the last one goes on without limit."""
 
     kind: Literal["file", "paced", "scripted", "server"]
     links: tuple[Link, ...]

@@ -16,7 +16,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Behaviour:
-    """Common to all. Picture ``n`` is due ``n / fps`` seconds after the server's epoch.
+    """Common to all. Frame ``n`` is due ``n / fps`` seconds after the server's epoch.
 
     ``port`` 0 takes a free one. The server refuses connections for its first ``late`` seconds.
     With ``user`` it answers only to that user and password.
@@ -36,8 +36,8 @@ class CameraBehaviour(Behaviour):
     """A camera. Counts of frames are those of one connection (RTSP: of one media).
 
     ``stop_after``: ends the stream, as cameras that shut down do. ``resize_after``: from then
-    on pictures are ``resize_to`` (width, height). ``stalled``: sends nothing more, the
-    connection stays. ``still``: sends the same picture for ever.
+    on frames are ``resize_to`` (width, height). ``stalled``: sends nothing more, the
+    connection stays. ``still``: sends the same frame without limit.
     """
 
     stop_after: int | None = None
@@ -47,7 +47,7 @@ class CameraBehaviour(Behaviour):
     still: bool = False
 
     def size(self, sent: int) -> tuple[int, int]:
-        """Width and height of the picture after ``sent`` ones."""
+        """Width and height of the frame after ``sent`` ones."""
         resized = self.resize_after is not None and sent >= self.resize_after
         return self.resize_to if resized else (self.width, self.height)
 
@@ -75,9 +75,9 @@ class HlsBehaviour(CodedBehaviour):
 
 @dataclass(frozen=True)
 class MjpegBehaviour(CameraBehaviour):
-    """JPEG pictures as multipart/x-mixed-replace.
+    """JPEG frames as multipart/x-mixed-replace.
 
-    ``bytes_per_second`` slows everything that is sent. ``freeze_after``: the picture after so
+    ``bytes_per_second`` slows everything that is sent. ``freeze_after``: the frame after so
     many is sent by half, then nothing. ``garbage``: so many random bytes before each part.
     ``lengths`` says whether parts declare their Content-Length.
     """

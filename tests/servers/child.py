@@ -57,7 +57,7 @@ class Child(Generic[B]):
 
 
 class Ticker:
-    """Numbers of pictures at their pace; a slow caller misses some, as with a camera."""
+    """Numbers of frames at their pace; a slow caller misses some, as with a camera."""
 
     def __init__(self, epoch: float, fps: float) -> None:
         self._epoch = epoch

@@ -21,30 +21,30 @@ GstRtsp: Any = import_module("gi.repository.GstRtsp")
 GstRtspServer: Any = import_module("gi.repository.GstRtspServer")
 
 CAMERA = (
-    "appsrc name=pictures is-live=true format=time do-timestamp=true"
+    "appsrc name=frames is-live=true format=time do-timestamp=true"
     " max-buffers=4 max-bytes=0 leaky-type=downstream"
     " ! openh264enc bitrate=2000000 gop-size={gop} complexity=low"
     " ! video/x-h264,stream-format=byte-stream ! breakmydata name=damage ! h264parse"
 )
-"""The front of a pipeline: pictures from a ``Feed``, as H.264 with a key frame each ``gop``."""
+"""The front of a pipeline: frames from a ``Feed``, as H.264 with a key frame each ``gop``."""
 
 
 class Feed:
-    """Pushes pictures into the ``CAMERA`` in ``element`` from a thread of its own."""
+    """Pushes frames into the ``CAMERA`` in ``element`` from a thread of its own."""
 
     def __init__(self, child: Child[Any], element: Any) -> None:
         self._child = child
         self._gone = threading.Event()
         self._plays = threading.Event()
-        self._source = element.get_by_name("pictures")
+        self._source = element.get_by_name("frames")
         self._damage = element.get_by_name("damage")
-        # A live source is asked for data once its pipeline plays. Pictures that were queued before
+        # A live source is asked for data once its pipeline plays. Frames that were queued before
         # that left the RTSP media blocked for good, about once in fifty starts on a busy machine.
         self._source.connect("need-data", lambda _source, _size: self._plays.set())
         threading.Thread(target=self._run, name="feed", daemon=True).start()
 
     def end(self) -> None:
-        """No more pictures."""
+        """No more frames."""
         self._gone.set()
 
     def _run(self) -> None:
@@ -53,7 +53,7 @@ class Feed:
         while (number := ticker.wait(self._gone)) is not None:
             now: CodedBehaviour = self._child.now
             if now.stop_after is not None and sent >= now.stop_after:
-                log(f"ending after {sent} pictures")
+                log(f"ending after {sent} frames")
                 self._source.emit("end-of-stream")
                 return
             if now.stalled or not self._plays.is_set():

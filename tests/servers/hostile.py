@@ -1,6 +1,6 @@
 """Cameras that mean harm, or are badly broken: what each does with a connection, by name.
 
-Only the standard library; the pictures that they need are given to them.
+Only the standard library; the frames that they need are given to them.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _typed(kind: bytes) -> bytes:
 
 
 def _sized(picture: bytes, width: int, height: int) -> bytes:
-    """The picture, which announces another size than it has."""
+    """The frame, which announces another size than it has."""
     at = picture.index(b"\xff\xc0") + 5
     return picture[:at] + height.to_bytes(2, "big") + width.to_bytes(2, "big") + picture[at + 4 :]
 
@@ -103,7 +103,7 @@ def http_answers(picture: bytes) -> dict[str, Answer]:
         "negative-chunk": _once(chunked, b"-5\r\n", part),
         "endless-chunk": _endless(chunked, b"0" * 65536),
         "noise": _endless(ANSWER, _JUNK),
-        "endless-picture": _endless(ANSWER + picture[:400], b"\x55" * 65536),
+        "endless-frame": _endless(ANSWER + picture[:400], b"\x55" * 65536),
         "chain": _once(ANSWER, part, b"\xff\xd8", chain, bytes(4)),
         "giant": _once(ANSWER, part, _part(_sized(picture, 16000, 16000)) * 50),
         "tiny": _once(ANSWER, part, _part(_sized(picture, 1, 1)), _part(_sized(picture, 0, 0))),

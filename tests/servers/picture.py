@@ -1,7 +1,7 @@
-"""The test picture: a moving ramp with the frame number in blocks that survive compression.
+"""The test frame: a moving ramp with the frame number in blocks that survive compression.
 
-The number is written as 16 black or white blocks across the top eighth of the picture and,
-inverted, across the eighth below it, so that a picture that is torn or spoilt gives no number
+The number is written as 16 black or white blocks across the top eighth of the frame and,
+inverted, across the eighth below it, so that a frame that is torn or spoilt gives no number
 instead of a wrong one.
 """
 
@@ -21,7 +21,7 @@ _BLACK, _WHITE = 32, 220
 
 
 def luma(number: int, width: int, height: int) -> bytes:
-    """Brightness of picture ``number``, ``height`` rows of ``width`` bytes."""
+    """Brightness of frame ``number``, ``height`` rows of ``width`` bytes."""
     levels = [_WHITE if number >> (BITS - 1 - bit) & 1 else _BLACK for bit in range(BITS)]
     edges = [width * bit // BITS for bit in range(BITS + 1)]
     row = b"".join(
@@ -36,9 +36,9 @@ def luma(number: int, width: int, height: int) -> bytes:
 
 
 def read_number(image: npt.NDArray[np.uint8]) -> int | None:
-    """The number in a picture of shape (height, width) or (height, width, 3).
+    """The number in a frame of shape (height, width) or (height, width, 3).
 
-    It counts modulo ``MODULUS``. None when the picture is no such one or is damaged there.
+    It counts modulo ``MODULUS``. None when the frame is no such one or is damaged there.
     """
     height, width = image.shape[:2]
     band = height // 8

@@ -87,7 +87,7 @@ class Server:
         return os.pread(self._log.fileno(), size, 0).decode(errors="replace")
 
     def age(self, number: int, at: float | None = None) -> float:
-        """Seconds since picture ``number`` was due, now or ``at`` (``time.monotonic``)."""
+        """Seconds since frame ``number`` was due, now or ``at`` (``time.monotonic``)."""
         return (time.monotonic() if at is None else at) - self.epoch - number / self.behaviour.fps
 
     # --- what a test does

@@ -47,7 +47,7 @@ def _main() -> None:
         f"{camera} ! hlssink2 target-duration=1 playlist-length={window} max-files={window + 4}"
         f" location=part%05d.ts playlist-location={_PLAYLIST}"
     )
-    # The camera asks for pictures once, as soon as it plays: who feeds it must listen by then.
+    # The camera asks for frames once, as soon as it plays: who feeds it must listen by then.
     Feed(child, pipeline)
     pipeline.set_state(Gst.State.PLAYING)
     deadline = time.monotonic() + 20

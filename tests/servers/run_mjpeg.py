@@ -31,7 +31,7 @@ class _Camera(Handler):
     child: Child[MjpegBehaviour]
 
     def give(self) -> None:
-        """Pictures until the client leaves or the stream ends."""
+        """Frames until the client leaves or the stream ends."""
         if self.path != "/video.mjpg":
             self.refuse()
             return
@@ -47,7 +47,7 @@ class _Camera(Handler):
         while (number := ticker.wait(_never)) is not None:
             now = self.child.now
             if now.stop_after is not None and sent >= now.stop_after:
-                log(f"client {self.client_address[1]}: closing after {sent} pictures")
+                log(f"client {self.client_address[1]}: closing after {sent} frames")
                 return
             if now.stalled:
                 self._hold()
@@ -63,7 +63,7 @@ class _Camera(Handler):
         if broken:
             half = len(data) // 2
             self._send(data[:half])
-            log(f"client {self.client_address[1]}: frozen in the middle of a picture")
+            log(f"client {self.client_address[1]}: frozen in the middle of a frame")
             while self.child.now.freeze_after is not None:
                 self._hold()
             data = data[half:]

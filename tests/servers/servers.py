@@ -63,7 +63,7 @@ class RtspServer(Server):
 
 
 class MjpegServer(Server):
-    """A camera that sends JPEG pictures over HTTP, as most network cameras can."""
+    """A camera that sends JPEG frames over HTTP, as most network cameras can."""
 
     program = "run_mjpeg"
     path = "/video.mjpg"

@@ -52,7 +52,7 @@ def play(reader: Any, most: int = 1000) -> tuple[list[Image], SourceError | None
 
 
 def assert_alike(frame: Image, expected: Image, *, exact: bool = False) -> None:
-    """The same picture, but for how OpenCV and swscale round when they convert its planes."""
+    """The same frame, but for how OpenCV and swscale round when they convert its planes."""
     if exact:
         np.testing.assert_array_equal(frame, expected)
     apart = np.abs(frame.astype(int) - expected)

@@ -188,7 +188,7 @@ def test_a_source_becomes_a_file() -> None:
 
 
 def taken(reader: Reader, count: int) -> list[int]:
-    """Stamps of some frames, whose pictures come into a buffer."""
+    """Stamps of some frames, whose frames come into a buffer."""
     found = reader.open()
     buffer = np.zeros((found.height, found.width, 3), np.uint8)
     stamps = []

@@ -152,7 +152,7 @@ def test_deliver_copies_what_was_decoded_elsewhere() -> None:
     assert deliver("x", buffer[:], buffer) is False
     assert deliver("x", np.full((2, 3, 3), 7, np.uint8), buffer) is True
     assert (buffer == 7).all()
-    with pytest.raises(SourceError, match="x: the picture is 3x2 grey uint8"):
+    with pytest.raises(SourceError, match="x: the frame is 3x2 grey uint8"):
         deliver("x", np.zeros((2, 3), np.uint8), buffer)
 
 

@@ -1,4 +1,4 @@
-"""Files through PyAV: frames, rate and stamps as OpenCV tells them, damage and turned pictures."""
+"""Files through PyAV: frames, rate and stamps as OpenCV tells them, damage and turned frames."""
 
 from __future__ import annotations
 
@@ -184,12 +184,12 @@ def test_what_one_wrong_byte_damages_is_counted_and_by_choice_dropped_or_refused
             assert len(frames) == 20 - reader.damaged
     assert counts["count"] == 20
     assert counts["fail"] < counts["drop"] < 20
-    assert "clip.mp4: a picture is damaged" in str(error)
+    assert "clip.mp4: a frame is damaged" in str(error)
 
 
 def test_without_pyav_files_are_read_by_opencv(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "av", None)
-    for name in ("movie", "pictures"):
+    for name in ("movie", "frames"):
         monkeypatch.delitem(sys.modules, f"pipeline.sources.{name}", raising=False)
     reader = FileReader(settings(make()), MonotonicClock())
     assert reader.open().pixels == "bgr"

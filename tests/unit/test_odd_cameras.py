@@ -1,4 +1,4 @@
-"""MJPEG cameras that are odd but right: each kind of stream and of picture plays."""
+"""MJPEG cameras that are odd but right: each kind of stream and of frame plays."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def with_thumbnail(picture: bytes) -> bytes:
 
 
 def played(kind: str, stream: bytes) -> list[Image]:
-    """Every picture of an answer with this Content-Type, through changes of its format."""
+    """Every frame of an answer with this Content-Type, through changes of its format."""
 
     def answer(link: socket.socket) -> None:
         if read_head(link):
@@ -72,7 +72,7 @@ def played(kind: str, stream: bytes) -> list[Image]:
 
 
 def _grabbed(reader: Reader) -> bool:
-    """Go on to the next picture; False when the stream ended."""
+    """Go on to the next frame; False when the stream ended."""
     try:
         return reader.grab() is not None
     except SourceError as error:

@@ -1,4 +1,4 @@
-"""RTSP cameras that are odd but right: each plays, and gives the pictures that it sends."""
+"""RTSP cameras that are odd but right: each plays, and gives the frames that it sends."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from tests.servers.picture import luma
 from tests.servers.raw import RawServer, header, read_head
 from tests.unit.playing import play, settings
 
-COUNT, GROUP = 60, 10  # pictures, and from one key frame to the next
+COUNT, GROUP = 60, 10  # frames, and from one key frame to the next
 WIDTH, HEIGHT = 320, 240
-TICKS = 3600  # of the 90 kHz clock, from one picture to the next
+TICKS = 3600  # of the 90 kHz clock, from one frame to the next
 LONGEST = 1400  # bytes of a packet
 SPS, PPS, DELIMITER = 7, 8, 9
 ALL = list(range(COUNT))
@@ -36,7 +36,7 @@ Unit = list[bytes]
 
 @functools.cache
 def units() -> list[Unit]:
-    """The parts (NAL units) of each picture, which carries its number."""
+    """The parts (NAL units) of each frame, which carries its number."""
     context = av.CodecContext.create("libx264", "w")
     context.width, context.height, context.pix_fmt = WIDTH, HEIGHT, "yuv420p"
     context.framerate, context.gop_size = Fraction(25), GROUP
@@ -58,12 +58,12 @@ class Camera:
     stamp: Callable[[int], int] = lambda number: number * TICKS
     parameters: str = "everywhere"  # "described", "sent" with each key frame, or "once"
     media: str = ""  # described before the video
-    begin: int = 0  # the picture that it begins with
-    marks: bool = True  # on the last packet of a picture
+    begin: int = 0  # the frame that it begins with
+    marks: bool = True  # on the last packet of a frame
     refuses: Callable[[bytes], str] = lambda _: ""  # status and headers instead of a description
 
     def answer(self, link: socket.socket) -> None:
-        """Talk to one client until it has all pictures."""
+        """Talk to one client until it has all frames."""
         while request := read_head(link):
             method = request.split(b" ", 1)[0]
             if method == b"DESCRIBE" and (refusal := self.refuses(request)):
@@ -92,7 +92,7 @@ class Camera:
         )
 
     def _packets(self) -> Iterator[bytes]:
-        """RTP of all pictures, between the answers (RFC 2326, 10.12); the count passes 65535."""
+        """RTP of all frames, between the answers (RFC 2326, 10.12); the count passes 65535."""
         count = 65500
         for number, unit in enumerate(units()[self.begin :], self.begin):
             silent = self.parameters == "described" or (self.parameters == "once" and number)
@@ -111,7 +111,7 @@ def parameter_sets(unit: Unit) -> list[bytes]:
 
 
 def pieces(unit: Unit) -> Iterator[bytes]:
-    """What each packet of a picture holds: one part, or a fragment of one (RFC 6184, 5.8)."""
+    """What each packet of a frame holds: one part, or a fragment of one (RFC 6184, 5.8)."""
     for part in unit:
         if len(part) <= LONGEST:
             yield part
@@ -129,7 +129,7 @@ def reply(request: bytes, head: str = "", body: str = "", status: str = "200 OK"
 
 
 def played(answer: Callable[[socket.socket], None], user: str = "") -> list[int | None]:
-    """The numbers of the pictures that came until the camera hung up."""
+    """The numbers of the frames that came until the camera hung up."""
     with RawServer(answer) as server:
         given = settings(f"rtsp://{user}127.0.0.1:{server.port}/live")
         frames, error = play(make_reader(given, MonotonicClock()))

@@ -1,4 +1,4 @@
-"""Decoded pictures in frame buffers: as planes where they can be, and in the right colors."""
+"""Decoded frames in frame buffers: as planes where they can be, and in the right colors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def photo() -> Image:
 
 
 def picture(pixels: str, matrix: str = "601", full_range: bool = False) -> av.VideoFrame:
-    """A picture as a decoder gives it, made by swscale."""
+    """A frame as a decoder gives it, made by swscale."""
     made = VideoReformatter().reformat(
         av.VideoFrame.from_ndarray(photo(), format="bgr24"),
         format=pixels,

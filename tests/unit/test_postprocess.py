@@ -202,7 +202,7 @@ def test_another_model_is_refused(outputs: Sequence[Spec], told: str) -> None:
 
 
 def test_a_model_without_picture_is_refused() -> None:
-    with pytest.raises(ModelError, match="no picture input"):
+    with pytest.raises(ModelError, match="no image input"):
         opened([Spec("tokens", (1, 128))])
     decoder = make_postprocess(PostprocessSettings(kind="centerface"))
     with pytest.raises(ModelError, match="not open"):
@@ -245,7 +245,7 @@ def test_the_published_model_finds_the_face_of_the_clip() -> None:
     eyes_nose_mouth = found.landmarks[0]
     assert (eyes_nose_mouth > (x1, y1)).all()
     assert (eyes_nose_mouth < (x2, y2)).all()
-    assert eyes_nose_mouth[0, 0] < eyes_nose_mouth[1, 0]  # left of the picture first
+    assert eyes_nose_mouth[0, 0] < eyes_nose_mouth[1, 0]  # left of the frame first
     assert eyes_nose_mouth[:2, 1].max() < eyes_nose_mouth[2, 1] < eyes_nose_mouth[3:, 1].min()
 
 

@@ -55,7 +55,7 @@ def noise(width: int, height: int) -> Image:
 
 
 def photo(width: int, height: int) -> Image:
-    """Soft gradients and edges in moderate colors, as pictures of a camera have."""
+    """Soft gradients and edges in moderate colors, as frames of a camera have."""
     random = np.random.default_rng(3)
     coarse = random.integers(40, 216, (height // 40 + 2, width // 40 + 2, 3), np.uint8)
     soft = cv2.resize(coarse, (width, height), interpolation=cv2.INTER_CUBIC)
@@ -231,7 +231,7 @@ def test_planes_give_what_their_picture_would(
         assert preprocess.copies == 0
         targets.append(target)
     apart = np.abs(targets[0].astype(int) - targets[1])
-    # A picture's chroma is in steps of two pixels, resized planes' is not, where it is linear.
+    # A frame's chroma is in steps of two pixels, resized planes' is not, where it is linear.
     assert apart.mean() <= 1.2
     assert np.percentile(apart, 99) <= 6
     assert apart.max() <= (16 if interpolation == "linear" and kind != "grey" else 3)
@@ -309,9 +309,9 @@ def test_mapping_places_the_frame_and_maps_back(
     [
         (Spec(dtype=np.float32), r"input 'image' is float32 .* needs uint8"),
         (Spec(dtype="int8"), "is int8"),
-        (Spec(shape=(1, 3, 320, 320), layout="NCHW"), r"\[1, 3, 320, 320\] NCHW; a picture needs"),
+        (Spec(shape=(1, 3, 320, 320), layout="NCHW"), r"\[1, 3, 320, 320\] NCHW; an image needs"),
         (Spec(shape=(1, 320, 320, 4)), "3 or 1"),
-        (Spec(shape=(320, 320, 3), layout="HWC"), "a picture needs"),
+        (Spec(shape=(320, 320, 3), layout="HWC"), "an image needs"),
         (Spec(shape=(1, 0, 320, 3)), "every size has to be known"),
         (Spec(shape=(1, 16, 16, 1)), r"^mean: .* needs 1 or 1 values, got 3"),
     ],

@@ -213,7 +213,7 @@ def stalling(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    ("live", "told"), [(True, "no whole picture came for 0.2 s"), (False, "nothing came in time")]
+    ("live", "told"), [(True, "no whole frame came for 0.2 s"), (False, "nothing came in time")]
 )
 def test_a_stream_over_tcp_that_stalls_is_lost(live: bool, told: str, stalling: str) -> None:
     given = settings(stalling, live=live, read_timeout_s=0.2)

@@ -1,4 +1,4 @@
-"""A live source under supervision: deadlines, stuck readers, reopening, frozen and new pictures."""
+"""A live source under supervision: deadlines, stuck readers, reopening, frozen and new frames."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Camera:
     """A reader that delivers frames one after another until what ``script`` says comes.
 
     ``hang`` and ``deaf`` hang in ``grab`` (the latter whatever is done to it), ``open`` hangs in
-    ``open``, ``end`` ends, ``fail`` fails, ``grow`` sends larger pictures, ``still`` the same
+    ``open``, ``end`` ends, ``fail`` fails, ``grow`` sends larger frames, ``still`` the same
     one again and again.
     """
 
@@ -61,13 +61,13 @@ class Camera:
     def retrieve(self, buffer: Image) -> None:
         if self.script == "grow" and self.grabbed > self.after and self.size != LARGE:
             self.size = LARGE
-            raise FormatChangedError("the picture is 8x6", LARGE)
+            raise FormatChangedError("the frame is 8x6", LARGE)
         if self.script == "alternate":
             self.size = LARGE if self.grabbed % 2 else SMALL
             if buffer.shape != self.size.shape:
-                raise FormatChangedError("the picture is of the other size", self.size)
+                raise FormatChangedError("the frame is of the other size", self.size)
         if self.script == "liar" and self.grabbed > self.after:
-            raise FormatChangedError("the picture is 8x6", LARGE)
+            raise FormatChangedError("the frame is 8x6", LARGE)
         buffer[...] = 7 if self.script == "still" else self.grabbed % 200
 
     def interrupt(self) -> None:
@@ -245,7 +245,7 @@ async def test_pictures_of_two_sizes_in_turn_are_all_taken_into_the_same_buffers
 async def test_a_picture_that_does_not_fit_what_it_asked_for_is_an_error(until: Until) -> None:
     rig = Rig([Camera("liar"), Camera("good")])
     await rig.run(until, lambda: rig.cameras[-1].grabbed > 5)
-    assert ("lost", "the picture is 8x6") in rig.said
+    assert ("lost", "the frame is 8x6") in rig.said
     assert await rig.stage.close(10)
 
 

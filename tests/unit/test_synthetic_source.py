@@ -1,4 +1,4 @@
-"""Synthetic pictures: what is drawn, at what rate, and what their URI may ask for."""
+"""Synthetic frames: what is drawn, at what rate, and what their URI may ask for."""
 
 from __future__ import annotations
 

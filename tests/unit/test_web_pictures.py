@@ -1,4 +1,4 @@
-"""Pictures over HTTP, by the byte: JPEGs out of anything, and answers of every shape."""
+"""Frames over HTTP, by the byte: JPEGs out of anything, and answers of every shape."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ PICTURES = [jpeg(number) for number in range(4)]
 
 
 def found_in(stream: bytes, size: int = 1000, most: int = 1 << 20) -> tuple[list[bytes], int]:
-    """Every picture of a stream that comes in pieces, and how many were spoilt."""
+    """Every frame of a stream that comes in pieces, and how many were spoilt."""
     finder = JpegFinder("x", most)
     pictures = []
     for at in range(0, len(stream), size):
@@ -138,7 +138,7 @@ def test_a_picture_without_end_is_an_error() -> None:
         assert finder.next() is None
         finder.feed(bytes(1000))
     finder.feed(bytes(2000))
-    with pytest.raises(SourceError, match="cam: a picture of over 100000 bytes"):
+    with pytest.raises(SourceError, match="cam: an image of over 100000 bytes"):
         finder.next()
 
 
@@ -336,7 +336,7 @@ def test_an_answer_that_breaks_off_is_an_error(web: Web) -> None:
 def test_a_damaged_picture_is_passed_over(web: Web, caplog: pytest.LogCaptureFixture) -> None:
     images, _ = play(web.url("damaged"))
     assert len(images) == 2  # OpenCV would have painted over it
-    assert "a picture is damaged; skipped" in caplog.text
+    assert "a frame is damaged; skipped" in caplog.text
 
 
 def test_a_picture_of_another_size_tells_it(web: Web) -> None:
