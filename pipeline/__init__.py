@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from pipeline._native import TensorSpec
     from pipeline.clock import ManualClock
     from pipeline.config.loading import Config, load
-    from pipeline.contracts import Postprocess, Reader, Sink, StreamInfo
+    from pipeline.contracts import EngineModule, Postprocess, Reader, Sink, StreamInfo
+    from pipeline.engines.autotune_values import Trials
     from pipeline.engines.executor import Executor
     from pipeline.engines.image import ImageInput
     from pipeline.errors import (
@@ -64,6 +65,7 @@ __all__ = [
     "Detections",
     "DeviceError",
     "EngineError",
+    "EngineModule",
     "EngineNotInstalledError",
     "Event",
     "Executor",
@@ -94,6 +96,7 @@ __all__ = [
     "Stats",
     "StreamInfo",
     "TensorSpec",
+    "Trials",
     "load",
 ]
 
@@ -108,7 +111,8 @@ _HOMES = {
     "pipeline._native": ("TensorSpec",),
     "pipeline.clock": ("ManualClock",),
     "pipeline.config.loading": ("Config", "load"),
-    "pipeline.contracts": ("Postprocess", "Reader", "Sink", "StreamInfo"),
+    "pipeline.contracts": ("EngineModule", "Postprocess", "Reader", "Sink", "StreamInfo"),
+    "pipeline.engines.autotune_values": ("Trials",),
     "pipeline.engines.executor": ("Executor",),
     "pipeline.engines.image": ("ImageInput",),
     "pipeline.flow.events": ("Event",),

@@ -86,7 +86,7 @@ class Counters:
 
 @final
 class Engine:
-    """A loaded model on one device; made by ``openvino``, ``rknn`` or ``simulated``."""
+    """A loaded model on one device; made by ``open_engine``."""
 
     @property
     def name(self) -> str: ...
@@ -166,91 +166,5 @@ class Slot:
     def lease(self) -> tuple[int, int, int]: ...
     def release(self) -> None: ...
 
-def simulated(
-    inputs: Sequence[TensorSpec],
-    outputs: Sequence[TensorSpec],
-    *,
-    contexts: int = 1,
-    cores: int = 0,
-    latency_us: float = 0.0,
-    jitter_us: float = 0.0,
-    distribution: Literal["fixed", "uniform", "normal", "exponential"] = "fixed",
-    seed: int = 0,
-    fail_runs: Sequence[int] = (),
-    hang_runs: Sequence[int] = (),
-    hang_seconds: float = ...,
-    refuse_allocation: int = -1,
-) -> Engine: ...
-def openvino(
-    library: str,
-    model: str | bytes,
-    device: str,
-    *,
-    contexts: int = 1,
-    input_shape: Sequence[int] | None = None,
-    image_input: bool = True,
-    swap_rb: bool = False,
-    mean: Sequence[float] = (),
-    scale: Sequence[float] = (),
-    properties: dict[str, str] | None = None,
-) -> Engine: ...
-def openvino_devices(library: str) -> tuple[str, list[tuple[str, str]]]: ...
-def rknn(
-    library: str,
-    model: str | bytes,
-    *,
-    contexts: int | None = None,
-    cores: Sequence[int] = (),
-    mode: Literal["zero_copy", "general"] = "zero_copy",
-    binding: Literal["context_per_slot", "rebind", "auto"] = "context_per_slot",
-    priority: Literal["high", "medium", "low"] = "high",
-    raise_priority: bool = False,
-    image_input: bool = True,
-    dequantize: bool = True,
-    explicit_sync: bool = False,
-    input_shape: Sequence[int] | None = None,
-) -> Engine: ...
-def rknn_check_library(library: str) -> None: ...
-def mindspore_lite(
-    library: str,
-    model: str | bytes,
-    device: str,
-    *,
-    contexts: int = 1,
-    input_shape: Sequence[int] | None = None,
-    image_input: bool = True,
-    swap_rb: bool = False,
-    mean: Sequence[float] = (),
-    scale: Sequence[float] = (),
-    threads: int = 0,
-    affinity: int = 0,
-    cores: Sequence[int] = (),
-    fp16: bool = False,
-    performance: int = 0,
-    priority: int = 0,
-    frequency: int = 0,
-    cpu_fallback: bool = True,
-    extensions: dict[str, str] = ...,
-) -> Engine: ...
-def mindspore_lite_devices(library: str) -> tuple[str, list[tuple[str, str]]]: ...
-def nnrt(
-    library: str,
-    model: str | bytes,
-    device: str,
-    *,
-    contexts: int = 1,
-    input_shape: Sequence[int] | None = None,
-    image_input: bool = True,
-    swap_rb: bool = False,
-    mean: Sequence[float] = (),
-    scale: Sequence[float] = (),
-    inputs: Sequence[TensorSpec] = (),
-    outputs: Sequence[TensorSpec] = (),
-    cache_dir: str = "",
-    cache_version: int = 0,
-    performance: int | None = None,
-    priority: int | None = None,
-    float16: bool | None = None,
-    idle_seconds: float = 600.0,
-) -> Engine: ...
-def nnrt_devices(library: str) -> tuple[str, list[tuple[str, str]]]: ...
+def open_engine(name: str, options: dict[str, Any]) -> Engine: ...
+def engine_devices(name: str, library: str) -> tuple[str, list[tuple[str, str]]]: ...

@@ -9,7 +9,7 @@ runs exactly once. Parts that a program gives as objects may leave out members: 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy.typing as npt
@@ -18,10 +18,24 @@ from pipeline.memory.frame import FrameFormat, Image
 from pipeline.memory.results import Detections, FrameMapping, Result
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from pipeline import _native
     from pipeline._native import TensorSpec
+    from pipeline.engines.autotune_values import Trials
+    from pipeline.engines.image import ImageInput
+    from pipeline.engines.settings import ModelSettings
     from pipeline.memory.ring import ResizeStep
 
-__all__ = ["FrameMapping", "Postprocess", "Preprocess", "Reader", "Sink", "StreamInfo"]
+__all__ = [
+    "EngineModule",
+    "FrameMapping",
+    "Postprocess",
+    "Preprocess",
+    "Reader",
+    "Sink",
+    "StreamInfo",
+]
 
 
 @runtime_checkable
@@ -76,6 +90,47 @@ class Preprocess(Protocol):
 
     def resize_step(self, slot_index: int) -> ResizeStep | None:
         """Native equivalent of ``process`` for this slot, or None."""
+
+
+class EngineModule(Protocol):
+    """The Python side of an engine: a module with these names, and a line in ``parts.PARTS``.
+
+    Its native side is a folder in native/engines, or any other that gives a native ``Engine``.
+    A module that knows the sizes before it opens may also have ``slot_bytes(settings)``, the
+    bytes of a slot's inputs and outputs, and ``MEMORY``, the bytes that all slots may take.
+    """
+
+    OPTIONS: type[BaseModel]
+    """Model of ``model.options``."""
+
+    SWAPS_COLORS: bool
+    """True if the engine swaps colors at no cost; otherwise preprocessing does."""
+
+    TAKES_DEVICE: bool
+    """True if ``model.device`` chooses among devices."""
+
+    @staticmethod
+    def needs_file(options: Mapping[str, object]) -> bool:
+        """True if ``model.path`` is needed with these ``model.options``, not checked yet."""
+
+    @staticmethod
+    def open_engine(
+        settings: ModelSettings, options: Any, image: ImageInput | None
+    ) -> _native.Engine:
+        """Load the model on the device; ``options`` are an instance of ``OPTIONS``. Blocks.
+
+        Without ``image`` every input stays as the model declares it; with it, each image input
+        is uint8 NHWC. EngineNotInstalledError, ModelError (file, shape or type), DeviceError
+        (absent or lost), ConfigError (an option that does not fit the model or the device).
+        """
+
+    @staticmethod
+    def trials(settings: ModelSettings, cores: int) -> Trials:
+        """Values worth trying for the settings that are ``auto``, on a CPU of ``cores``."""
+
+    @staticmethod
+    def list_devices(library: str | None) -> tuple[str, list[tuple[str, str]]]:
+        """Version of the engine, and (id, full name) of each device. EngineNotInstalledError."""
 
 
 class Postprocess(Protocol):
@@ -133,5 +188,5 @@ class Sink(Protocol):
         """Flush and close. SinkError if written data was lost."""
 
 
-for _public in (Postprocess, Reader, Sink, StreamInfo):
+for _public in (EngineModule, Postprocess, Reader, Sink, StreamInfo):
     _public.__module__ = "pipeline"  # so that pickles survive moves

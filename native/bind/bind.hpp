@@ -46,15 +46,10 @@ void bind_tensor_spec(py::module_& module);
 void bind_resizer(py::module_& module);
 void bind_engines(py::module_& module);
 void bind_executor(py::module_& module);
-void bind_mindspore_lite(py::module_& module);
-void bind_nnrt(py::module_& module);
 void bind_ring(py::module_& module);
 
 // A vendor's text, which may be no UTF-8 or end within a character.
 [[nodiscard]] py::str to_text(std::string_view text);
-// A version, and the id and full name of each device.
-[[nodiscard]] py::tuple to_devices(std::string_view version,
-                                   const std::vector<std::pair<std::string, std::string>>& devices);
 // An instance of the Python class for this error.
 [[nodiscard]] py::object to_python(const Error& error);
 // A frame's buffer as its resizer takes it. Error(config) when it has another shape.

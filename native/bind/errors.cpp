@@ -59,13 +59,6 @@ py::str to_text(std::string_view text) {
     return py::reinterpret_steal<py::str>(decoded);
 }
 
-py::tuple to_devices(std::string_view version,
-                     const std::vector<std::pair<std::string, std::string>>& devices) {
-    py::list list;
-    for (const auto& [id, name] : devices) list.append(py::make_tuple(to_text(id), to_text(name)));
-    return py::make_tuple(to_text(version), list);
-}
-
 py::object to_python(const Error& error) {
     py::object made = python_class(error.code())(to_line(error.what()));
     if (!error.key().empty()) made.attr("path") = py::tuple(to_text(error.key()).attr("split")("."));

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "core/error.hpp"
 
@@ -43,6 +44,17 @@ void check_options(const TensorSpec& model, const ImageOptions& options, std::si
 }
 
 }  // namespace
+
+std::optional<ImageOptions> take_image(Options& options) {
+    auto given = options.take<OptionMap>("image");
+    if (!given) return std::nullopt;
+    Options image(std::move(*given), "image.");
+    ImageOptions result{image.choose<bool>("color", {{"bgr", false}, {"rgb", true}}).value_or(false),
+                        image.take<std::vector<float>>("mean", {}),
+                        image.take<std::vector<float>>("scale", {})};
+    image.finish();
+    return result;
+}
 
 std::uint16_t to_half(float value) noexcept {
     const auto bits = std::bit_cast<std::uint32_t>(value);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/tensor_spec.hpp"
+#include "engines/options.hpp"
 
 namespace pipeline {
 
@@ -19,6 +20,9 @@ struct ImageOptions {
     std::vector<float> mean;
     std::vector<float> scale;
 };
+
+// The option "image": a mapping of color (bgr or rgb), mean and scale; nothing: inputs stay as declared.
+[[nodiscard]] std::optional<ImageOptions> take_image(Options& options);
 
 class ImageInput {
 public:

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <string>
 #include <string_view>
 
 #include "core/error.hpp"
@@ -15,16 +16,17 @@ namespace pipeline::test {
     std::abort();
 }
 
-// Runs `action`, which must throw an Error of this code whose message has `part`.
+// Runs `action`, which must throw an Error of this code; "key: message" or, without a key, the message has
+// `part`.
 template <class Action>
 void check_throws(const char* file, int line, const char* what, Action&& action, Errc code,
                   std::string_view part = {}) {
     try {
         action();
     } catch (const Error& error) {
-        if (error.code() != code) fail(file, line, what, error.what());
-        if (std::string_view(error.what()).find(part) == std::string_view::npos) {
-            fail(file, line, what, error.what());
+        const std::string said = error.key() + (error.key().empty() ? "" : ": ") + error.what();
+        if (error.code() != code || said.find(part) == std::string::npos) {
+            fail(file, line, what, said.c_str());
         }
         return;
     } catch (const std::exception& error) {

@@ -17,7 +17,7 @@
 #include "check.hpp"
 #include "core/ring.hpp"
 #include "engines/dylib.hpp"
-#include "engines/mindspore_lite.hpp"
+#include "engines/mindspore_lite/engine.hpp"
 #include "support.hpp"
 
 namespace pipeline::test {

@@ -17,7 +17,7 @@
 
 #include "check.hpp"
 #include "engines/dylib.hpp"
-#include "engines/rknn.hpp"
+#include "engines/rknn/engine.hpp"
 #include "rknn_model.hpp"
 #include "support.hpp"
 #include "vendor/rknn/standin.hpp"

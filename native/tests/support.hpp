@@ -13,7 +13,7 @@
 #include "check.hpp"
 #include "core/executor.hpp"
 #include "core/ring.hpp"
-#include "engines/simulated.hpp"
+#include "engines/simulated/engine.hpp"
 
 namespace pipeline::test {
 

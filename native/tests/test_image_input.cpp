@@ -113,10 +113,10 @@ void what_is_no_image_is_left_alone() {
 void options_that_do_not_fit_are_refused() {
     const auto model = spec(DType::f32, {1, 4, 4, 3}, "NHWC");
     CHECK_THROWS(ImageInput(model, {false, {1, 2}, {}}), Errc::config,
-                 "preprocess.mean: 2 values, but input 'image' has 3 channels");
-    CHECK_THROWS(ImageInput(model, {false, {}, {1, 1, 0}}), Errc::config, "preprocess.scale: ");
+                 "image.mean: 2 values, but input 'image' has 3 channels");
+    CHECK_THROWS(ImageInput(model, {false, {}, {1, 1, 0}}), Errc::config, "image.scale: ");
     CHECK_THROWS(ImageInput(spec(DType::u8, {1, 4, 4, 3}, "NHWC"), {false, {1}, {}}), Errc::config,
-                 "preprocess.mean: given");
+                 "image.mean: given");
 }
 
 }  // namespace

@@ -180,7 +180,7 @@ void devices_by_id_name_and_type(Bench& bench) {
     options.extensions = {{"Nonsense", "1"}};
     CHECK_THROWS(open_mindspore_lite(options), Errc::config, "options.extensions: Nonsense = '1' is refused");
     const auto listed = list_mindspore_lite_devices(options.library);
-    CHECK(listed.family == "OH_AI" && listed.devices.size() == 3);
+    CHECK(listed.version == "OH_AI" && listed.devices.size() == 3);
     CHECK(listed.devices[2].first == "NNRT:9");
     options.extensions.clear();
     bench.turn("DEVICES", "3:npu:3,4:NPU:3,5:gpu:0,6:other:2");  // names before types, the same letters first

@@ -13,8 +13,8 @@
 #include "check.hpp"
 #include "core/ring.hpp"
 #include "engines/dylib.hpp"
-#include "engines/nnrt.hpp"
-#include "engines/nnrt_abi.hpp"
+#include "engines/nnrt/abi.hpp"
+#include "engines/nnrt/engine.hpp"
 #include "support.hpp"
 #include "tests/vendor/nnrt/state.hpp"
 

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "engines/openvino.hpp"
+#include "engines/openvino/engine.hpp"
 
 #ifdef __SANITIZE_ADDRESS__
 // OpenVINO's thread library opens a part of itself in a way that the address sanitizer refuses, and
@@ -259,10 +259,11 @@ void test_bad_options(const OpenVinoOptions& good) {
     CHECK_THROWS(open([](auto& o) { o.device = ""; }), Errc::device, "CPU");
     CHECK_THROWS(open([](auto& o) { o.input_shape = {3, 320, 320}; }), Errc::model, "rank 4 [10,3,32,32]");
     CHECK_THROWS(open([](auto& o) { o.input_shape = {3, 320, 320}; }), Errc::model, "rank 3 [3,320,320]");
-    CHECK_THROWS(open([](auto& o) { o.input_shape = {1, 3, 0, 320}; }), Errc::config, "input_shape[2] is 0");
+    CHECK_THROWS(open([](auto& o) { o.input_shape = {1, 3, 0, 320}; }), Errc::config,
+                 "input_shape.2: 0 is not above 0");
     CHECK_THROWS(open([](auto& o) { o.input_shape = {1, 5, 320, 320}; }), Errc::model,
                  "declares [10,3,32,32] NCHW");
-    CHECK_THROWS(open([](auto& o) { o.mean = {1.0F, 2.0F}; }), Errc::config, "mean: 2 values");
+    CHECK_THROWS(open([](auto& o) { o.mean = {1.0F, 2.0F}; }), Errc::config, "image.mean: 2 values");
     CHECK_THROWS(open([](auto& o) { o.scale = {1, 2, 3, 4}; }), Errc::config, "3 channels");
     CHECK_THROWS(open([](auto& o) { o.scale = {0.0F}; }), Errc::config, "scale");
     CHECK_THROWS(open([](auto& o) { o.contexts = 0; }), Errc::config, "contexts");

@@ -14,7 +14,7 @@
 
 #include "check.hpp"
 #include "engines/dylib.hpp"
-#include "engines/rknn_abi.hpp"
+#include "engines/rknn/abi.hpp"
 #include "rknn_model.hpp"
 #include "support.hpp"
 #include "vendor/rknn/standin.hpp"

@@ -4,7 +4,7 @@
 
 #include "check.hpp"
 #include "core/error.hpp"
-#include "engines/simulated.hpp"
+#include "engines/simulated/engine.hpp"
 #include "support.hpp"
 
 using namespace pipeline;

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-import numpy as np
-
 from pipeline.config.settings import Config
-from pipeline.engines.simulated import SimulatedOptions
+from pipeline.engines import engine_module, imported, slot_bytes
 from pipeline.machine.wiring import CameraWiring, automatic_depth, build, ring_depth
 from pipeline.redact import printable, redact_uri
 from pipeline.sinks import STANDARD_OUTPUT
@@ -68,10 +66,10 @@ def _supervision(source: SourceSettings) -> str:
 
 def _model(config: Config) -> Iterator[tuple[str, str]]:
     model = config.model
-    yield "model", model.path or "none, outputs are synthetic"
+    yield "model", model.path or "none"
     library = f", library {model.library}" if model.library else ""
-    named = model.engine == "openvino" or "device" in model.model_fields_set
-    device = f" on {model.device}" if named and model.engine != "simulated" else ""
+    takes_device = imported(model.engine) and engine_module(model.engine).TAKES_DEVICE
+    device = f" on {model.device}" if takes_device else ""
     yield "  engine", f"{model.engine}{device}{library}"
     probed = f"auto: measured at the start, for {model.aim}"
     automatic = "auto: 1, for latency" if model.aim == "latency" else probed
@@ -116,11 +114,7 @@ def _tensor_bytes(config: Config) -> tuple[int | None, int | None]:
     An image input takes one byte for each value, whatever the model itself declares.
     """
     shape = config.model.input_shape
-    inputs = prod(shape) if shape else None
-    if config.model.engine != "simulated":
-        return inputs, None
-    tensors = SimulatedOptions.model_validate(config.model.options).outputs
-    return inputs, sum(prod(each.shape) * np.dtype(each.dtype).itemsize for each in tensors)
+    return slot_bytes(config.model) or (prod(shape) if shape else None, None)
 
 
 def _frame_buffers(camera: CameraWiring, source: SourceSettings, as_bgr: bool) -> str:

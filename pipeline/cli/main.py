@@ -119,9 +119,9 @@ def _check(arguments: Arguments, requests: StopRequests) -> int:
 
 def _devices(arguments: Arguments, requests: StopRequests) -> int:
     requests.refuse_any()
-    from pipeline.engines import ENGINES
+    from pipeline.parts import listed
 
-    _write_columns(row for engine in ENGINES for row in _devices_of(engine))
+    _write_columns(row for engine in listed("engines") for row in _devices_of(engine.name))
     return 0
 
 

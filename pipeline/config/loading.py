@@ -255,13 +255,19 @@ def _read_by(config: Config, path: str | None) -> Iterator[tuple[str, str]]:
 
 def _check_options(config: Config, document: Document) -> list[Problem]:
     # An engine's module, when it is chosen.
-    from pipeline.engines import options_model, unknown_option
+    from pipeline.engines import engine_module, imported, slot_bytes, unknown_option
 
     settings = config.model
+    if not imported(settings.engine):
+        return []  # nothing that is named is imported here
+    try:
+        module = engine_module(settings.engine)
+    except ConfigError as error:
+        return [Problem(("model", "engine"), error.message)]
     above: problems.KeyPath = ("model", "options")
     found: list[Problem] = []
-    model = options_model(settings.engine)
-    if settings.path is None and not _needs_no_file(settings):
+    model = module.OPTIONS
+    if settings.path is None and module.needs_file(settings.options):
         text = f"missing, but engine {settings.engine} needs a model file"
         found.append(Problem(("model", "path"), text))
     _take_texts(model, settings.options, document, above)
@@ -272,33 +278,22 @@ def _check_options(config: Config, document: Document) -> list[Problem]:
         found += problems.from_validation(
             error, model, settings.options, document.written, above, unknown
         )
-    if settings.engine == "simulated" and not found:
-        found += _check_memory(config)
+    if not found and (memory := getattr(module, "MEMORY", None)) is not None:
+        depth = settings.context_count() if config.ring.depth == "auto" else config.ring.depth
+        needed = depth * sum(slot_bytes(settings) or ())
+        if needed > memory:
+            text = f"{depth} slots need {needed} bytes of driver memory, more than {memory}"
+            found.append(Problem(("ring", "depth"), text))
     return found
-
-
-def _check_memory(config: Config) -> list[Problem]:
-    """The simulated engine's tensors are known, and so is whether its memory holds the slots."""
-    from pipeline.engines.simulated import MEMORY, slot_bytes
-
-    depth = config.model.context_count() if config.ring.depth == "auto" else config.ring.depth
-    needed = depth * slot_bytes(config.model)
-    if needed <= MEMORY:
-        return []
-    text = f"{depth} slots need {needed} bytes of driver memory, more than {MEMORY}"
-    return [Problem(("ring", "depth"), text)]
-
-
-def _needs_no_file(settings: ModelSettings) -> bool:
-    from_cache = settings.engine == "nnrt" and "cache_dir" in settings.options
-    return settings.engine == "simulated" or from_cache
 
 
 def _with_option_paths(config: Config, base: Path) -> tuple[Config, list[Problem]]:
     """Options that the engine declares as a path start at ``base``, too."""
-    from pipeline.engines import options_model
+    from pipeline.engines import engine_module, imported
 
-    fields = options_model(config.model.engine).model_fields
+    if not imported(config.model.engine):
+        return config, []
+    fields = engine_module(config.model.engine).OPTIONS.model_fields
     options = dict(config.model.options)
     found: list[Problem] = []
     for name, value in options.items():

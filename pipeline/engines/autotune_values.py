@@ -21,3 +21,6 @@ class Trials(NamedTuple):
 
     most_contexts: int
     threads: Callable[[int], tuple[int, ...]] | None = None
+
+
+Trials.__module__ = "pipeline"  # so that pickles survive moves

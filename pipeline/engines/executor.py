@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy.typing as npt
 
 from pipeline import problems
-from pipeline.engines import engine_module
+from pipeline.engines import open_engine
 from pipeline.engines.awaitable_context import AwaitableContext
 from pipeline.engines.image import ImageInput
 from pipeline.errors import ClosedError, ConfigError, DeviceError, SlotStateError
@@ -105,7 +105,7 @@ class Executor:
         def load() -> tuple[_native.Engine, _native.Executor]:
             from pipeline import _native
 
-            engine = engine_module(settings.engine).open_engine(settings, image)
+            engine = open_engine(settings, image)
             return engine, _native.Executor(
                 engine, memory_limit=memory_limit, busy_timeout=settings.run_timeout_s
             )
@@ -325,7 +325,6 @@ def _path_of(model: str | os.PathLike[str]) -> str:
 def _settings(engine: str, given: Mapping[str, Any]) -> ModelSettings:
     from pipeline.engines.settings import ModelSettings
 
-    engine_module(engine)
     chosen = {name: value for name, value in given.items() if value is not None}
     return problems.validated(ModelSettings, {"engine": engine, **chosen})
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pipeline.engines import open_native
 from pipeline.engines.autotune_values import Threads, Trials
 from pipeline.engines.library import first_loadable, named_library
-from pipeline.errors import ConfigError, EngineNotInstalledError
+from pipeline.errors import EngineNotInstalledError
 
 if TYPE_CHECKING:
     from pipeline import _native
@@ -18,9 +19,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "OPTIONS",
+    "SWAPS_COLORS",
+    "TAKES_DEVICE",
     "MindSporeLiteOptions",
     "find_library",
     "list_devices",
+    "needs_file",
     "open_engine",
     "trials",
 ]
@@ -29,11 +33,6 @@ __all__ = [
 _SONAMES = ("libmindspore_lite_ndk.so", "libmindspore_lite.so", "libmindspore-lite.so")
 
 _MOST_CONTEXTS = 4  # each has the model in memory
-
-_AFFINITIES = ("none", "big", "little")
-_PRIORITIES = ("none", "low", "medium", "high")
-_PERFORMANCES = (*_PRIORITIES, "extreme")
-_FREQUENCIES = ("none", "low", "balanced", "high", "extreme")
 
 
 class MindSporeLiteOptions(BaseModel):
@@ -76,6 +75,7 @@ class MindSporeLiteOptions(BaseModel):
 
 OPTIONS = MindSporeLiteOptions
 SWAPS_COLORS = True
+TAKES_DEVICE = True
 
 
 def find_library(setting: str | None = None) -> str:
@@ -94,45 +94,25 @@ def find_library(setting: str | None = None) -> str:
     return found
 
 
-def open_engine(settings: ModelSettings, image: ImageInput | None) -> _native.Engine:
+def needs_file(options: Mapping[str, object]) -> bool:
+    """True: it runs models from files only."""
+    return True
+
+
+def open_engine(
+    settings: ModelSettings, options: MindSporeLiteOptions, image: ImageInput | None
+) -> _native.Engine:
     """Load a ``.ms`` model and build it for ``settings.device``.
 
     Devices are CPU, GPU, NPU (Kirin) and NNRT, the last with ``:`` and an id, a type
     (accelerator, GPU, CPU, others) or a name where it should not choose by itself. The forced
-    input shape replaces that of the first input, in the model's own layout. With ``image``,
-    each image input of the types uint8, float16 and float32 is uint8 NHWC and converted in one
-    pass where the model wants another type or order. Blocks. EngineNotInstalledError,
-    ModelError (file, shape or type), DeviceError (absent), ConfigError (an option that is wrong
-    or that this library does not know).
+    input shape replaces that of the first input, in the model's own layout. Image inputs of the
+    types uint8, float16 and float32 are converted in one pass where the model wants another type
+    or order.
     """
-    from pipeline import _native
-    from pipeline.engines import validated_options
-    from pipeline.engines.image import ImageInput
-
-    if settings.path is None:
-        raise ConfigError("missing, but engine mindspore_lite needs a model file", ("path",))
-    options: MindSporeLiteOptions = validated_options("mindspore_lite", settings.options)
-    folded = image if image is not None else ImageInput()
-    return _native.mindspore_lite(
-        find_library(settings.library),
-        os.fsencode(settings.path),
-        settings.device,
-        contexts=settings.context_count(),
-        input_shape=settings.input_shape,
-        image_input=image is not None,
-        swap_rb=folded.color == "rgb",
-        mean=folded.mean,
-        scale=folded.scale,
-        threads=options.threads if isinstance(options.threads, int) else 0,
-        affinity=_AFFINITIES.index(options.affinity),
-        cores=options.cores,
-        fp16=options.fp16,
-        performance=_PERFORMANCES.index(options.performance),
-        priority=_PRIORITIES.index(options.priority),
-        frequency=_FREQUENCIES.index(options.frequency),
-        cpu_fallback=options.cpu_fallback,
-        extensions=options.extensions,
-    )
+    threads = None if options.threads == "auto" else options.threads
+    own = {**options.model_dump(), "threads": threads}
+    return open_native("mindspore_lite", find_library(settings.library), settings, image, own)
 
 
 def trials(settings: ModelSettings, cores: int) -> Trials:
@@ -146,4 +126,4 @@ def list_devices(library: str | None = None) -> tuple[str, list[tuple[str, str]]
     """The family of the library's names, OH_AI or MS, and each device as (id, full name)."""
     from pipeline import _native
 
-    return _native.mindspore_lite_devices(find_library(library))
+    return _native.engine_devices("mindspore_lite", find_library(library))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pipeline.engines import open_native
 from pipeline.engines.autotune_values import Trials
 from pipeline.engines.library import first_loadable, named_library
 from pipeline.errors import ConfigError, EngineNotInstalledError
@@ -19,17 +20,18 @@ if TYPE_CHECKING:
 
 __all__ = [
     "OPTIONS",
+    "SWAPS_COLORS",
+    "TAKES_DEVICE",
     "NNRTOptions",
     "NNRTTensor",
     "find_library",
     "list_devices",
+    "needs_file",
     "open_engine",
     "trials",
 ]
 
 _SONAME = "libneural_network_runtime.so"
-_PRIORITIES = ("none", "low", "medium", "high")
-_PERFORMANCES = (*_PRIORITIES, "extreme")
 
 _Shape = Annotated[
     tuple[Annotated[int, Field(ge=1, le=2**31 - 1)], ...], Field(min_length=1, max_length=8)
@@ -92,6 +94,7 @@ class NNRTOptions(BaseModel):
 
 OPTIONS = NNRTOptions
 SWAPS_COLORS = True
+TAKES_DEVICE = True
 
 
 def find_library(setting: str | None = None) -> str:
@@ -109,43 +112,28 @@ def find_library(setting: str | None = None) -> str:
     return found
 
 
-def open_engine(settings: ModelSettings, image: ImageInput | None) -> _native.Engine:
+def needs_file(options: Mapping[str, object]) -> bool:
+    """True unless the compiled model is in ``cache_dir``."""
+    return options.get("cache_dir") is None
+
+
+def open_engine(
+    settings: ModelSettings, options: NNRTOptions, image: ImageInput | None
+) -> _native.Engine:
     """Load an offline model file of the device's vendor, or a compiled cache.
 
     The device is an id, a name, or a type: accelerator (or npu), gpu, cpu, others; the
     ``devices`` command lists them. The forced input shape fills in what the model leaves open of
-    its first input. With ``image``, each image input of the types uint8, float16 and float32 is
-    uint8 NHWC and converted in one pass where the model wants another type or order. Blocks.
-    EngineNotInstalledError, ModelError (file, cache or tensor), DeviceError (absent or lost),
-    ConfigError (an option that is wrong or that the device refuses).
+    its first input. Image inputs of the types uint8, float16 and float32 are converted in one
+    pass where the model wants another type or order.
     """
-    from pipeline import _native
-    from pipeline.engines import validated_options
-    from pipeline.engines.image import ImageInput
-
-    options: NNRTOptions = validated_options("nnrt", settings.options)
-    if settings.path is None and options.cache_dir is None:
-        raise ConfigError("missing, but engine nnrt needs it or options.cache_dir", ("path",))
-    folded = image if image is not None else ImageInput()
-    return _native.nnrt(
-        find_library(settings.library),
-        os.fsencode(settings.path or ""),
-        settings.device,
-        contexts=settings.context_count(),
-        input_shape=settings.input_shape,
-        image_input=image is not None,
-        swap_rb=folded.color == "rgb",
-        mean=folded.mean,
-        scale=folded.scale,
-        inputs=[_spec(_native, "inputs", tensor) for tensor in options.inputs],
-        outputs=[_spec(_native, "outputs", tensor) for tensor in options.outputs],
-        cache_dir=_cache(options.cache_dir, may_make=settings.path is not None),
-        cache_version=options.cache_version,
-        performance=_number(_PERFORMANCES, options.performance),
-        priority=_number(_PRIORITIES, options.priority),
-        float16=options.float16,
-        idle_seconds=options.idle_seconds,
-    )
+    own = {
+        **options.model_dump(),
+        "inputs": [_spec("inputs", tensor) for tensor in options.inputs],
+        "outputs": [_spec("outputs", tensor) for tensor in options.outputs],
+        "cache_dir": _cache(options.cache_dir, may_make=settings.path is not None),
+    }
+    return open_native("nnrt", find_library(settings.library), settings, image, own)
 
 
 def trials(settings: ModelSettings, cores: int) -> Trials:
@@ -157,11 +145,7 @@ def list_devices(library: str | None = None) -> tuple[str, list[tuple[str, str]]
     """Which calls the runtime has, and each device as (id, name and type)."""
     from pipeline import _native
 
-    return _native.nnrt_devices(find_library(library))
-
-
-def _number(names: tuple[str, ...], name: str | None) -> int | None:
-    return None if name is None else names.index(name)
+    return _native.engine_devices("nnrt", find_library(library))
 
 
 def _cache(folder: Path | None, may_make: bool) -> str:
@@ -176,15 +160,14 @@ def _cache(folder: Path | None, may_make: bool) -> str:
     return str(folder)
 
 
-def _spec(native: Any, option: str, tensor: NNRTTensor) -> _native.TensorSpec:
+def _spec(option: str, tensor: NNRTTensor) -> _native.TensorSpec:
+    from pipeline import _native
+
     path, name = ("options", option), repr(tensor.name)
     if tensor.layout and len(tensor.shape) != 4:
         needs = f"{tensor.layout} needs 4 dimensions, not {len(tensor.shape)}"
         raise ConfigError(f"{name}: {needs}", path)
     try:
-        spec: _native.TensorSpec = native.TensorSpec(
-            tensor.name, tensor.dtype, tensor.shape, tensor.layout
-        )
+        return _native.TensorSpec(tensor.name, tensor.dtype, tensor.shape, tensor.layout)
     except TypeError:
         raise ConfigError(f"{name}: dtype {tensor.dtype!r} is unknown", path) from None
-    return spec

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pipeline.engines import open_native
 from pipeline.engines.autotune_values import Threads, Trials
 from pipeline.engines.library import first_loadable, named_library
-from pipeline.errors import ConfigError, EngineNotInstalledError, install_advice
+from pipeline.errors import EngineNotInstalledError, install_advice
 
 if TYPE_CHECKING:
     from pipeline import _native
@@ -23,9 +24,11 @@ if TYPE_CHECKING:
 __all__ = [
     "OPTIONS",
     "SWAPS_COLORS",
+    "TAKES_DEVICE",
     "OpenVINOOptions",
     "find_library",
     "list_devices",
+    "needs_file",
     "open_engine",
     "trials",
 ]
@@ -101,6 +104,7 @@ class OpenVINOOptions(BaseModel):
 
 OPTIONS = OpenVINOOptions
 SWAPS_COLORS = False  # it would be one more pass over the image
+TAKES_DEVICE = True
 
 
 def find_library(setting: str | None = None) -> str:
@@ -122,35 +126,22 @@ def find_library(setting: str | None = None) -> str:
     return found
 
 
-def open_engine(settings: ModelSettings, image: ImageInput | None) -> _native.Engine:
+def needs_file(options: Mapping[str, object]) -> bool:
+    """True: it runs models from files only."""
+    return True
+
+
+def open_engine(
+    settings: ModelSettings, options: OpenVINOOptions, image: ImageInput | None
+) -> _native.Engine:
     """Load an ONNX, IR (.xml) or TFLite model and compile it for ``settings.device``.
 
     The device is named as OpenVINO does: CPU, GPU.1, NPU, AUTO:NPU,CPU. The forced input shape
-    replaces that of the first input, in the model's own layout. Without ``image`` every input
-    stays as the model declares it; with it, each image input is uint8 NHWC. Blocks, mostly in
-    compiling. EngineNotInstalledError, ModelError (file, shape or type), DeviceError (absent),
-    ConfigError (an option that is wrong or does not fit the model).
+    replaces that of the first input, in the model's own layout.
     """
-    from pipeline import _native
-    from pipeline.engines import validated_options
-    from pipeline.engines.image import ImageInput
-
-    if settings.path is None:
-        raise ConfigError("missing, but engine openvino needs a model file", ("path",))
-    options: OpenVINOOptions = validated_options("openvino", settings.options)
-    folded = image if image is not None else ImageInput()
-    return _native.openvino(
-        find_library(settings.library),
-        os.fsencode(settings.path),
-        settings.device,
-        contexts=settings.context_count(),
-        input_shape=settings.input_shape,
-        image_input=image is not None,
-        swap_rb=folded.color == "rgb",
-        mean=folded.mean,
-        scale=folded.scale,
-        properties=options.to_properties(settings.context_count(), settings.device),
-    )
+    properties = options.to_properties(settings.context_count(), settings.device)
+    library = find_library(settings.library)
+    return open_native("openvino", library, settings, image, {"properties": properties})
 
 
 def trials(settings: ModelSettings, cores: int) -> Trials:
@@ -164,7 +155,7 @@ def list_devices(library: str | None = None) -> tuple[str, list[tuple[str, str]]
     """OpenVINO's version, and each usable device as (id, full name)."""
     from pipeline import _native
 
-    return _native.openvino_devices(find_library(library))
+    return _native.engine_devices("openvino", find_library(library))
 
 
 def _packaged_library() -> Path | None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pipeline.engines import open_native
 from pipeline.engines.autotune_values import Trials
 from pipeline.engines.library import named_library
 from pipeline.errors import ConfigError, EngineNotInstalledError
@@ -21,9 +23,11 @@ if TYPE_CHECKING:
 __all__ = [
     "OPTIONS",
     "SWAPS_COLORS",
+    "TAKES_DEVICE",
     "RknnOptions",
     "find_library",
     "list_devices",
+    "needs_file",
     "open_engine",
     "trials",
 ]
@@ -86,6 +90,7 @@ class RknnOptions(BaseModel):
 
 OPTIONS = RknnOptions
 SWAPS_COLORS = False
+TAKES_DEVICE = False
 
 
 def find_library(setting: str | None = None) -> str:
@@ -94,7 +99,7 @@ def find_library(setting: str | None = None) -> str:
 
     library = named_library(setting) if setting else _SONAME
     try:
-        _native.rknn_check_library(library)
+        _native.engine_devices("rknn", library)
     except EngineNotInstalledError as error:
         if setting is not None:
             raise
@@ -104,19 +109,19 @@ def find_library(setting: str | None = None) -> str:
     return library
 
 
-def open_engine(settings: ModelSettings, image: ImageInput | None) -> _native.Engine:
+def needs_file(options: Mapping[str, object]) -> bool:
+    """True: it runs models from files only."""
+    return True
+
+
+def open_engine(
+    settings: ModelSettings, options: RknnOptions, image: ImageInput | None
+) -> _native.Engine:
     """Load a .rknn model on the NPU.
 
-    With ``image`` each image input is uint8 NHWC, quantised and normalised by the NPU as the
-    model was converted; without, inputs have the model's own types. ``input_shape`` chooses
-    among the shapes of a model that was converted for several. EngineNotInstalledError,
-    ModelError (file, version, chip, tensors), DeviceError (NPU, cores), ConfigError.
+    Image inputs are quantised and normalised by the NPU as the model was converted.
+    ``input_shape`` chooses among the shapes of a model that was converted for several.
     """
-    from pipeline import _native
-    from pipeline.engines import validated_options
-
-    if settings.path is None:
-        raise ConfigError("missing, but engine rknn needs a .rknn file", ("path",))
     if "device" in settings.model_fields_set and settings.device.upper() != "NPU":
         raise ConfigError(
             f"{settings.device!r}, but engine rknn runs on the NPU only; options.cores chooses "
@@ -124,21 +129,9 @@ def open_engine(settings: ModelSettings, image: ImageInput | None) -> _native.En
             ("device",),
         )
     _check_image(image)
-    options: RknnOptions = validated_options("rknn", settings.options)
-    return _native.rknn(
-        find_library(settings.library),
-        os.fsencode(settings.path),
-        contexts=None if settings.contexts == "auto" else settings.contexts,
-        cores=options.cores,
-        mode=options.mode,
-        binding=options.binding,
-        priority=options.priority,
-        raise_priority=options.raise_priority,
-        image_input=image is not None,
-        dequantize=options.dequantize,
-        explicit_sync=options.sync == "explicit",
-        input_shape=settings.input_shape,
-    )
+    own = {"device": None, "image": None, "image_input": image is not None}
+    library = find_library(settings.library)
+    return open_native("rknn", library, settings, image, {**options.model_dump(), **own})
 
 
 def trials(settings: ModelSettings, cores: int) -> Trials:

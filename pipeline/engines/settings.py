@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, WrapValidator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WrapValidator
+from pydantic_core import PydanticKnownError
+
+from pipeline.parts import PARTS, own_kind_schema, own_kinds, target_of
 
 __all__ = ["ModelSettings"]
 
@@ -13,6 +16,18 @@ __all__ = ["ModelSettings"]
 def _as_file_name(value: object, check: Callable[[object], str]) -> str:
     """``value`` as it is, where pydantic would refuse a name that is no UTF-8."""
     return value if isinstance(value, str) and value else check(value)
+
+
+def _known_engine(name: str) -> str:
+    if target_of("engines", name) is None:
+        known = ", ".join((*PARTS["engines"], *own_kinds("engines")))
+        raise PydanticKnownError("literal_error", {"expected": known})
+    return name
+
+
+def _engine_schema(schema: dict[str, Any]) -> None:
+    own_kind_schema("engines")(schema)
+    schema["anyOf"].insert(0, {"enum": list(PARTS["engines"])})
 
 
 _FileName = Annotated[str, WrapValidator(_as_file_name)]
@@ -32,12 +47,13 @@ class ModelSettings(BaseModel):
         "package. Relative paths start at the folder of this file. Only the simulated engine "
         "needs none.",
     )
-    engine: Literal["mindspore_lite", "nnrt", "openvino", "rknn", "simulated"] = Field(
+    engine: Annotated[str, AfterValidator(_known_engine)] = Field(
         default="openvino",
+        json_schema_extra=_engine_schema,
         description="openvino reads ONNX, IR and TFLite models; rknn runs RKNN models on Rockchip "
         "NPUs; nnrt runs offline models and compiled caches on OpenHarmony; mindspore_lite reads "
         ".ms models; simulated is an NPU in software, for tests and for trying a configuration "
-        "without a model.",
+        "without a model. One of your own is package.module:Name or the name of an installed one.",
     )
     device: str = Field(
         default="CPU",

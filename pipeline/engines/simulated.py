@@ -9,6 +9,7 @@ past its ends, or memory of another tensor, fails the run by name.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
@@ -26,9 +27,11 @@ __all__ = [
     "MEMORY",
     "OPTIONS",
     "SWAPS_COLORS",
+    "TAKES_DEVICE",
     "SimulatedOptions",
     "expected_output",
     "list_devices",
+    "needs_file",
     "open_engine",
     "slot_bytes",
     "trials",
@@ -111,38 +114,39 @@ class SimulatedOptions(BaseModel):
 
 OPTIONS = SimulatedOptions
 SWAPS_COLORS = True  # what it computes knows no colors
+TAKES_DEVICE = False
 MEMORY = 1 << 30  # bytes that the driver gives
 _INPUT_SHAPE = (1, 320, 320, 3)
 
 
-def open_engine(settings: ModelSettings, image: ImageInput | None) -> _native.Engine:
+def needs_file(options: Mapping[str, object]) -> bool:
+    """False: it has no model."""
+    return False
+
+
+def open_engine(
+    settings: ModelSettings, options: SimulatedOptions, image: ImageInput | None
+) -> _native.Engine:
     """A simulated NPU with one u8 NHWC input of ``settings.input_shape``."""
     from pipeline import _native
-    from pipeline.engines import validated_options
 
-    options: SimulatedOptions = validated_options("simulated", settings.options)
-    shape = list(settings.input_shape or _INPUT_SHAPE)
-    return _native.simulated(
-        [_native.TensorSpec("input", "uint8", shape, "NHWC" if len(shape) == 4 else "")],
-        [_native.TensorSpec(tensor.name, tensor.dtype, tensor.shape) for tensor in options.outputs],
-        contexts=settings.context_count(),
-        cores=options.cores or 0,
-        latency_us=options.latency_ms * 1e3,
-        jitter_us=options.jitter_ms * 1e3,
-        distribution=options.distribution,
-        seed=options.seed,
-        fail_runs=options.fail_runs,
-        hang_runs=options.hang_runs,
-        hang_seconds=options.hang_seconds,
-        refuse_allocation=-1 if options.refuse_allocation is None else options.refuse_allocation,
-    )
+    shape = settings.input_shape or _INPUT_SHAPE
+    given = {
+        **options.model_dump(),
+        "contexts": settings.context_count(),
+        "inputs": [_native.TensorSpec("input", "uint8", shape, "NHWC" if len(shape) == 4 else "")],
+        "outputs": [
+            _native.TensorSpec(each.name, each.dtype, each.shape) for each in options.outputs
+        ],
+    }
+    return _native.open_engine("simulated", given)
 
 
-def slot_bytes(settings: ModelSettings) -> int:
-    """Driver memory that one slot takes, at least."""
+def slot_bytes(settings: ModelSettings) -> tuple[int, int]:
+    """Driver memory of the inputs and of the outputs of one slot, at least."""
     options = SimulatedOptions(**settings.options)
-    size = math.prod(settings.input_shape or _INPUT_SHAPE)
-    return size + sum(np.dtype(t.dtype).itemsize * math.prod(t.shape) for t in options.outputs)
+    outputs = sum(np.dtype(t.dtype).itemsize * math.prod(t.shape) for t in options.outputs)
+    return math.prod(settings.input_shape or _INPUT_SHAPE), outputs
 
 
 def trials(settings: ModelSettings, cores: int) -> Trials:
@@ -154,7 +158,7 @@ def list_devices(library: str | None) -> tuple[str, list[tuple[str, str]]]:
     """The one simulated device."""
     from pipeline import _native
 
-    return _native.__version__, [("simulated", "simulated NPU")]
+    return _native.__version__, _native.engine_devices("simulated", "")[1]
 
 
 def expected_output(

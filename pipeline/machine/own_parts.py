@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 from pipeline import problems
 from pipeline.config.settings import Config
+from pipeline.engines import engine_module, imported, validated_options
+from pipeline.engines.settings import ModelSettings
 from pipeline.errors import ClosedError, ConfigError, PipelineError, at
 from pipeline.parts import OwnPart
 from pipeline.postprocess import OwnPostprocessSettings
@@ -62,7 +64,7 @@ def with_objects(
 
 def names_own(config: Config) -> bool:
     """True if the configuration names a class that was not imported yet."""
-    return any(True for _ in _unready(config))
+    return not imported(config.model.engine) or any(True for _ in _unready(config))
 
 
 def import_named(config: Config) -> Config:
@@ -85,11 +87,23 @@ def import_named(config: Config) -> Config:
             config = _with_source(config, str(path[-1]), ready)
         else:
             changes["postprocess"] = ready
+    if not imported(config.model.engine):
+        try:
+            with at("model"):
+                _import_engine(config.model)
+        except ConfigError as error:
+            wrong += error.errors or (error,)
     if len(wrong) == 1:
         raise wrong[0]
     if wrong:
         raise ConfigError(errors=wrong)
     return config.model_copy(update={**changes, "sinks": tuple(changes["sinks"])})
+
+
+def _import_engine(model: ModelSettings) -> None:
+    with at("engine"):
+        engine_module(model.engine)
+    validated_options(model.engine, model.options)
 
 
 def _unready(

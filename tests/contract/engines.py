@@ -85,7 +85,8 @@ def _padded_rows(*, contexts: int = 1, memory_limit: int = 1 << 30) -> Awaitable
             _native.TensorSpec("more", "float32", [1, 4]),
         ]
         outputs = [_native.TensorSpec("values", "uint8", [1, 105], quantization=(0.5, 3))]
-        engine = _native.simulated(inputs, outputs, contexts=contexts, latency_us=100)
+        options = {"inputs": inputs, "outputs": outputs, "contexts": contexts, "latency_ms": 0.1}
+        engine = _native.open_engine("simulated", options)
         return Executor(engine, _native.Executor(engine, memory_limit=memory_limit))
 
     return AwaitableContext(make)

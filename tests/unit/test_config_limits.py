@@ -13,7 +13,7 @@ import pytest
 from pydantic import BaseModel
 
 from pipeline.config.loading import Config, load, parse, parse_source
-from pipeline.engines import options_model
+from pipeline.engines import engine_module
 from pipeline.errors import ConfigError, SourceError
 from pipeline.problems import _models_in
 from pipeline.sources.settings import SourceSettings
@@ -149,7 +149,7 @@ def floats(model: type[BaseModel]) -> Iterator[tuple[type[BaseModel], str]]:
             yield from floats(inner)
 
 
-TOPS: list[type[BaseModel]] = [Config, *(options_model(name) for name in ENGINES)]
+TOPS: list[type[BaseModel]] = [Config, *(engine_module(name).OPTIONS for name in ENGINES)]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@
 
 #include "core/error.hpp"
 #include "engines/dylib.hpp"
-#include "engines/mindspore_lite_abi.hpp"
+#include "engines/mindspore_lite/abi.hpp"
 
 namespace pipeline::mindspore_lite {
 

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "core/engine.hpp"
-#include "engines/mindspore_lite.hpp"
+#include "engines/mindspore_lite/engine.hpp"
 #include "engines/mindspore_lite/model.hpp"
 
 namespace pipeline::mindspore_lite {

@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "engines/mindspore_lite.hpp"
 #include "engines/mindspore_lite/api.hpp"
+#include "engines/mindspore_lite/engine.hpp"
 
 namespace pipeline::mindspore_lite {
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "core/allocator_registry.hpp"
-#include "engines/mindspore_lite.hpp"
 #include "engines/mindspore_lite/api.hpp"
+#include "engines/mindspore_lite/engine.hpp"
 
 namespace pipeline::mindspore_lite {
 

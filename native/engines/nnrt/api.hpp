@@ -7,7 +7,7 @@
 
 #include "core/error.hpp"
 #include "engines/dylib.hpp"
-#include "engines/nnrt_abi.hpp"
+#include "engines/nnrt/abi.hpp"
 
 // clang-format off
 #define PIPELINE_NNRT_REQUIRED(X) \

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "engines/nnrt.hpp"
 #include "engines/nnrt/api.hpp"
+#include "engines/nnrt/engine.hpp"
 
 namespace pipeline::nnrt {
 

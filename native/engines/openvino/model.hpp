@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "core/tensor_spec.hpp"
-#include "engines/openvino.hpp"
 #include "engines/openvino/api.hpp"
+#include "engines/openvino/engine.hpp"
 
 namespace pipeline::openvino {
 

@@ -8,7 +8,7 @@
 
 #include "core/error.hpp"
 #include "engines/dylib.hpp"
-#include "engines/rknn_abi.hpp"
+#include "engines/rknn/abi.hpp"
 
 namespace pipeline::rknn {
 

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "engines/rknn.hpp"
 #include "engines/rknn/api.hpp"
 #include "engines/rknn/convert.hpp"
+#include "engines/rknn/engine.hpp"
 
 namespace pipeline::rknn {
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "engines/mindspore_lite_abi.hpp"
+#include "engines/mindspore_lite/abi.hpp"
 #include "include/api/allocator.h"
 #include "include/api/context.h"
 #include "include/api/model.h"

@@ -32,7 +32,7 @@
 #include <utility>
 #include <vector>
 
-#include "engines/mindspore_lite_abi.hpp"
+#include "engines/mindspore_lite/abi.hpp"
 #include "memory.hpp"
 #include "network.hpp"
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "engines/nnrt_abi.hpp"
+#include "engines/nnrt/abi.hpp"
 
 namespace standin {
 

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "engines/nnrt_abi.hpp"
+#include "engines/nnrt/abi.hpp"
 #include "tests/vendor/nnrt/model.hpp"
 
 extern "C" {

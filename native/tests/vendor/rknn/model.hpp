@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "engines/rknn_abi.hpp"
+#include "engines/rknn/abi.hpp"
 
 namespace standin {
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/engine.hpp"
+#include "engines/devices.hpp"
 #include "engines/image_input.hpp"
 
 namespace pipeline {
@@ -39,11 +40,6 @@ struct NnrtOptions {
 // device (absent or lost) or config (an option that is wrong or does not fit the model).
 [[nodiscard]] std::shared_ptr<Engine> open_nnrt(const NnrtOptions& options);
 
-struct NnrtDevices {
-    std::string version;
-    std::vector<std::pair<std::string, std::string>> devices;  // id, name and type
-};
-
-[[nodiscard]] NnrtDevices list_nnrt_devices(const std::string& library);
+[[nodiscard]] Devices list_nnrt_devices(const std::string& library);
 
 }  // namespace pipeline

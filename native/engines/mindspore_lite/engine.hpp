@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/engine.hpp"
+#include "engines/devices.hpp"
 #include "engines/image_input.hpp"
 
 namespace pipeline {
@@ -38,11 +39,7 @@ struct MindSporeLiteOptions {
 // config (an option that is wrong or that this library does not know).
 [[nodiscard]] std::shared_ptr<Engine> open_mindspore_lite(const MindSporeLiteOptions& options);
 
-struct MindSporeLiteDevices {
-    std::string family;                                        // OH_AI or MS
-    std::vector<std::pair<std::string, std::string>> devices;  // as the option names it, full name
-};
-
-[[nodiscard]] MindSporeLiteDevices list_mindspore_lite_devices(const std::string& library);
+// Its version is the family of its names, OH_AI or MS.
+[[nodiscard]] Devices list_mindspore_lite_devices(const std::string& library);
 
 }  // namespace pipeline

@@ -1,5 +1,5 @@
 // The engine: a core and a compiled model shared by its contexts, and the devices of a library.
-#include "engines/openvino.hpp"
+#include "engines/openvino/engine.hpp"
 
 #include "core/error.hpp"
 
@@ -195,10 +195,10 @@ std::shared_ptr<Engine> open_openvino(const OpenVinoOptions& options) {
     return std::make_shared<openvino::OpenVinoEngine>(options);
 }
 
-OpenVinoDevices list_openvino_devices(const std::string& library) {
+Devices list_openvino_devices(const std::string& library) {
     const openvino::Session session(library);
     const auto& api = session.api;
-    OpenVinoDevices result;
+    Devices result;
     ov_version_t version{};
     api.check(api.ov_get_openvino_version(&version), Errc::engine, "OpenVINO does not tell its version");
     result.version = version.buildNumber;
@@ -229,7 +229,7 @@ std::shared_ptr<Engine> open_openvino(const OpenVinoOptions& /*options*/) {
     throw Error(Errc::not_installed, no_headers);
 }
 
-OpenVinoDevices list_openvino_devices(const std::string& /*library*/) {
+Devices list_openvino_devices(const std::string& /*library*/) {
     throw Error(Errc::not_installed, no_headers);
 }
 

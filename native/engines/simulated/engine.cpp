@@ -1,5 +1,5 @@
 // The simulated device: its clock of runs, its scripted faults, and the values it computes.
-#include "engines/simulated.hpp"
+#include "engines/simulated/engine.hpp"
 
 #include <algorithm>
 #include <atomic>

@@ -1,5 +1,5 @@
 // The engine: cores, priority, the choice of mode and binding, and what the user should know.
-#include "engines/rknn.hpp"
+#include "engines/rknn/engine.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,5 +1,5 @@
 // The engine: a model for each context, and the devices of a library.
-#include "engines/mindspore_lite.hpp"
+#include "engines/mindspore_lite/engine.hpp"
 
 #include <mutex>
 
@@ -63,9 +63,9 @@ std::shared_ptr<Engine> open_mindspore_lite(const MindSporeLiteOptions& options)
     return std::make_shared<mindspore_lite::MindSporeLiteEngine>(options);
 }
 
-MindSporeLiteDevices list_mindspore_lite_devices(const std::string& library) {
+Devices list_mindspore_lite_devices(const std::string& library) {
     const mindspore_lite::Api api(library);
-    MindSporeLiteDevices result{std::string(api.family()), {{"CPU", "CPU"}}};
+    Devices result{std::string(api.family()), {{"CPU", "CPU"}}};
     for (const auto& device : mindspore_lite::nnrt_devices(api)) {
         result.devices.emplace_back("NNRT:" + std::to_string(device.id),
                                     mindspore_lite::nnrt_full_name(device));

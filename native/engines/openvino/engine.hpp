@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/engine.hpp"
+#include "engines/devices.hpp"
 
 namespace pipeline {
 
@@ -34,11 +35,6 @@ struct OpenVinoOptions {
 // config (an option that is wrong or does not fit the model).
 [[nodiscard]] std::shared_ptr<Engine> open_openvino(const OpenVinoOptions& options);
 
-struct OpenVinoDevices {
-    std::string version;
-    std::vector<std::pair<std::string, std::string>> devices;  // id, full name
-};
-
-[[nodiscard]] OpenVinoDevices list_openvino_devices(const std::string& library);
+[[nodiscard]] Devices list_openvino_devices(const std::string& library);
 
 }  // namespace pipeline

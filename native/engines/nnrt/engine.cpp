@@ -1,5 +1,5 @@
 // The engine: one session shared by its contexts, and the devices of a library.
-#include "engines/nnrt.hpp"
+#include "engines/nnrt/engine.hpp"
 
 #include "core/error.hpp"
 #include "engines/nnrt/api.hpp"
@@ -52,9 +52,9 @@ std::shared_ptr<Engine> open_nnrt(const NnrtOptions& options) {
     return std::make_shared<nnrt::NnrtEngine>(options);
 }
 
-NnrtDevices list_nnrt_devices(const std::string& library) {
+Devices list_nnrt_devices(const std::string& library) {
     const nnrt::Api api(library);
-    NnrtDevices result;
+    Devices result;
     // The runtime has no call that tells its version.
     result.version = api.v2() ? "API 11+" : "API 9-10";
     for (const auto& device : nnrt::all_devices(api))
