@@ -67,7 +67,7 @@ class PipelineError(Exception):
             return "\n".join(map(str, self.errors))
         return ": ".join(part for part in (self.file, dotted(self.path), self.message) if part)
 
-    def place(self, *path: str | int, file: str = "") -> None:
+    def locate(self, *path: str | int, file: str = "") -> None:
         """Put ``path`` before its own, and note the file unless it has one."""
         for error in self.errors or (self,):
             error.path = (*path, *error.path)
@@ -166,7 +166,7 @@ def at(*path: str | int, default: Sequence[str | int] = ()) -> Iterator[None]:
     try:
         yield
     except PipelineError as error:
-        error.place(*path, *(() if error.path or error.errors else default))
+        error.locate(*path, *(() if error.path or error.errors else default))
         raise
 
 

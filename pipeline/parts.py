@@ -254,7 +254,7 @@ class OwnPart(BaseModel):
             if isinstance(part, type):
                 self._check(part)
         except ConfigError as error:
-            error.place("kind")
+            error.locate("kind")
             raise
         copy = self.model_copy()
         copy._class, copy._make = part, _bound(part, self.options)

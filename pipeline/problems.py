@@ -69,9 +69,9 @@ class Problem(NamedTuple):
     source: bool = False
 
 
-def line(name: str, place: KeyPath, text: str) -> str:
+def line(name: str, path: KeyPath, text: str) -> str:
     """One line of a message: file, place in it, and what is wrong, as far as there is each."""
-    return ": ".join(part for part in (name, dotted(place), text) if part)
+    return ": ".join(part for part in (name, dotted(path), text) if part)
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
@@ -122,10 +122,10 @@ def from_validation(
         grouped.setdefault(path_of(details, data), []).append(details)
     problems = []
     meant: set[KeyPath] = set()
-    for place, group in grouped.items():
-        path = (*above, *place)
+    for relative, group in grouped.items():
+        path = (*above, *relative)
         if group[0]["type"] == "extra_forbidden":
-            guess = nearest(str(place[-1]), _known_keys(model, group[0]["loc"]))
+            guess = nearest(str(relative[-1]), _known_keys(model, group[0]["loc"]))
             hint = f"; did you mean '{guess}'?" if guess else ""
             problems.append(Problem(path, f"{unknown}{hint}"))
             meant |= {(*path[:-1], guess)} if guess else set()

@@ -46,10 +46,10 @@ class Bench:
     """Measures the first source of ``config`` with the model, each part and the whole.
 
     Each measurement takes ``seconds``; ``rate`` is that of the live run, by default half of
-    what was reached offline, but not more than the source's own. ``tell`` is called with what
-    is being measured. With ``rounds`` the parts and the whole are measured in turn, so often,
-    and each figure is the median one. ``abandoned`` has the parts that hung;
-    ``config`` is what was measured, without anything that is ``auto``.
+    what was reached offline, but not more than the source's own. ``report_progress`` is called
+    with what is being measured. With ``rounds`` the parts and the whole are measured in turn, so
+    often, and each figure is the median one. ``abandoned`` has the parts that hung; ``config`` is
+    what was measured, without anything that is ``auto``.
     """
 
     def __init__(
@@ -57,10 +57,10 @@ class Bench:
         config: Config,
         seconds: float,
         rate: float | None,
-        tell: Callable[[str], None],
+        report_progress: Callable[[str], None],
         rounds: int = 1,
     ) -> None:
-        self._conditions = Conditions(seconds, tell)
+        self._conditions = Conditions(seconds, report_progress)
         self.name = next(iter(config.sources))
         self.config = config
         self._rate = rate
@@ -90,10 +90,10 @@ class Bench:
         offline = middle([each.offline for each in rounds])
         rate = self._live_rate(decoded, offline.fps)
         at = "its own rate" if rate is None else f"{shown(rate)} fps"
-        self._conditions.tell(f"the whole, live at {at}")
+        self._conditions.report(f"the whole, live at {at}")
         live = await whole(self._live(), self._paced(rate), self._conditions, live=True)
         offered = _OVERLOAD * offline.fps
-        self._conditions.tell(f"the whole, live at {shown(offered)} fps")
+        self._conditions.report(f"the whole, live at {shown(offered)} fps")
         flood = Replay(decoded.frames, self._conditions.clock, offered, decoded.format)
         overload = await whole(self._live(), flood, self._conditions, live=True)
         width, height = decoded.format[:2]
@@ -117,7 +117,7 @@ class Bench:
         """Fix what is to be measured at the start of a run, so that all runs here are alike."""
         if not self.config.model.measured:
             return None
-        self._conditions.tell("what suits the model, as it is auto")
+        self._conditions.report("what suits the model, as it is auto")
         self.config, choice, executor = await tune(self.config, self.abandoned)
         if executor is not None:
             await executor.close()
@@ -128,7 +128,7 @@ class Bench:
         decoded = await self._decode()
         config = self._only(overflow="block", max_fps=None, max_age_ms=None)
         parts = await parts_alone(config, decoded.format, decoded.frames, self._conditions)
-        self._conditions.tell("the whole, as fast as it goes")
+        self._conditions.report("the whole, as fast as it goes")
         replayed = None
         if self._own_pace:
             clock = self._conditions.clock

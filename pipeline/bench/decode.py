@@ -45,7 +45,7 @@ async def decode_alone(
         stop.set()
         reader.interrupt()
 
-    conditions.tell("decode")
+    conditions.report("decode")
     job = functools.partial(_measure, reader, conditions.seconds, own_pace, stop)
     try:
         return await on_thread(

@@ -31,7 +31,7 @@ class Conditions:
     """
 
     seconds: float
-    tell: Callable[[str], None]
+    report: Callable[[str], None]
     clock: Clock = field(default_factory=MonotonicClock)
     abandoned: list[Abandoned] = field(default_factory=list)
 

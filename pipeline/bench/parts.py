@@ -103,15 +103,15 @@ class _Parts:
         self._conditions = conditions
 
     async def preprocess(self) -> StageFigures:
-        """Frames into the slots' inputs; afterwards there is one in every place."""
+        """Frames into the slots' inputs; afterwards there is one in every index."""
         slots = await self._all_slots()
         try:
             frames = itertools.cycle(self._frames)
             # A view keeps its slot, so they live no longer than this call.
             jobs = [
-                functools.partial(self._preprocess.process, next(frames), picture, place)
+                functools.partial(self._preprocess.process, next(frames), picture, index)
                 for slot in slots
-                for place, (picture,) in enumerate(
+                for index, (picture,) in enumerate(
                     self._pictures([slot.inputs[0]]), slot.index * self.batch
                 )
             ]
@@ -121,7 +121,7 @@ class _Parts:
 
     async def infer(self, contexts: int) -> InferFigures:
         """Runs on what is in the slots, with the slots of the first ``contexts`` contexts."""
-        self._conditions.tell(f"infer with {contexts} of {self._contexts} contexts")
+        self._conditions.report(f"infer with {contexts} of {self._contexts} contexts")
         slots = await self._all_slots()
         held = [slot for slot in slots if slot.context >= contexts]
         _release(slot for slot in slots if slot.context < contexts)
@@ -175,8 +175,8 @@ class _Parts:
         if self.batch == 1:
             yield arrays
             return
-        for place in range(self.batch):
-            yield [array[place : place + 1] for array in arrays]
+        for index in range(self.batch):
+            yield [array[index : index + 1] for array in arrays]
 
     async def _all_slots(self) -> list[Slot]:
         return [await self._ring.acquire() for _ in range(self._ring.depth)]
@@ -208,7 +208,7 @@ class _Parts:
 
             return repeat(step, self._conditions.seconds, stop)
 
-        self._conditions.tell(name)
+        self._conditions.report(name)
         figures = await on_thread(
             Abandoned(PipelineError, name), measure, stop.set, self._conditions.abandoned
         )

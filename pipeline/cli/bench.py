@@ -19,18 +19,20 @@ from pipeline.signals import StopRequests
 __all__ = ["measure", "publish"]
 
 
-def measure(bench: Bench, requests: StopRequests, tell: Callable[[str], None]) -> Report | None:
+def measure(
+    bench: Bench, requests: StopRequests, report_progress: Callable[[str], None]
+) -> Report | None:
     """The report; None when it was asked to stop before all was measured."""
     runner = asyncio.Runner(loop_factory=new_event_loop)
     try:
-        return runner.run(_until_stopped(bench, requests, tell))
+        return runner.run(_until_stopped(bench, requests, report_progress))
     finally:
         if not bench.abandoned:  # else the process is about to end without it
             runner.close()
 
 
 async def _until_stopped(
-    bench: Bench, requests: StopRequests, tell: Callable[[str], None]
+    bench: Bench, requests: StopRequests, report_progress: Callable[[str], None]
 ) -> Report | None:
     loop = asyncio.get_running_loop()
     task = asyncio.create_task(bench.run())
@@ -38,7 +40,7 @@ async def _until_stopped(
     def on_stop(count: int) -> None:
         if count > 1:
             os._exit(1)
-        tell("stopping; once more to end at once")
+        report_progress("stopping; once more to end at once")
         task.cancel()
 
     requests.attach(loop, on_stop)

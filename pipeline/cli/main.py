@@ -184,7 +184,7 @@ def _run(arguments: Arguments, requests: StopRequests) -> int:
     from pipeline.cli.explain import remarks
 
     for remark in () if arguments.quiet else remarks(config):
-        _terminal.say(f"note: {remark}")
+        _terminal.report(f"note: {remark}")
     pipeline = Pipeline(config, max_frames=arguments.frames)
     runner = asyncio.Runner(loop_factory=new_event_loop)
     failure: BaseException | None = None
@@ -209,14 +209,14 @@ def _bench(arguments: Arguments, requests: StopRequests) -> int:
     from pipeline.bench.bench import Bench
     from pipeline.cli.bench import measure, publish
 
-    def tell(text: str) -> None:
+    def report_progress(text: str) -> None:
         if not arguments.quiet:
-            _terminal.say(text)
+            _terminal.report(text)
 
-    bench = Bench(config, arguments.seconds, arguments.rate, tell, arguments.rounds)
+    bench = Bench(config, arguments.seconds, arguments.rate, report_progress, arguments.rounds)
     report, code = None, 1
     try:
-        report = measure(bench, requests, tell)
+        report = measure(bench, requests, report_progress)
         if report is None:
             _terminal.fail("stopped before all was measured")
     except Exception as error:
@@ -235,10 +235,10 @@ def _abandon(parts: Sequence[Abandoned], code: int) -> NoReturn:
     hanging = next(
         (code for code in codes if code != PipelineError.exit_code), max(codes, default=0)
     )
-    say, mark = _terminal.say, "what hung before"
+    report, mark = _terminal.report, "what hung before"
     if hanging:
-        say, mark = _terminal.fail, "did not stop in time and"
-    say(f"{mark} was abandoned: {', '.join(part.name for part in parts)}")
+        report, mark = _terminal.fail, "did not stop in time and"
+    report(f"{mark} was abandoned: {', '.join(part.name for part in parts)}")
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
     os._exit(code or hanging)
@@ -254,16 +254,16 @@ async def _drive(
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
 
-    def tell(text: str) -> None:
+    def report_progress(text: str) -> None:
         if not quiet:
-            _terminal.say(text)
+            _terminal.report(text)
 
     def on_stop(count: int) -> None:
         if count == 1:
-            tell(f"stopping, at most {config.drain_s:g} s; once more to cancel")
+            report_progress(f"stopping, at most {config.drain_s:g} s; once more to cancel")
             stop.set()
         elif count == 2:
-            tell("cancelling")
+            report_progress("cancelling")
             pipeline.cancel()
         else:
             _terminal.fail("ended at once, without closing anything")
@@ -307,7 +307,7 @@ def _finish(
         if _terminal.json:
             _terminal.record("info", "summary", summary=summary(stats))
         else:
-            _terminal.say(table(stats))
+            _terminal.report(table(stats))
     code = 0
     if stops > 1 and (failure is None or isinstance(failure, ClosedError | asyncio.CancelledError)):
         lost = stats is not None and stats.dropped.get("cancelled")
@@ -335,10 +335,10 @@ def _failed(error: BaseException, debug: bool, config: str | None = None) -> int
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if debug:
-        _terminal.say("".join(traceback.format_exception(error)).rstrip())
+        _terminal.report("".join(traceback.format_exception(error)).rstrip())
     if config is not None and isinstance(error, PipelineError):
         about_config = isinstance(error, ConfigError) or error.path
-        error.place(file=config if about_config else "")
+        error.locate(file=config if about_config else "")
     for line in _message(error).splitlines() or [type(error).__name__]:
         _terminal.fail(f"{line}")
     return error.exit_code if isinstance(error, PipelineError) else 1

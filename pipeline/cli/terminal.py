@@ -103,7 +103,7 @@ class Terminal:
     def __init__(self, form: Literal["text", "json"] = "text") -> None:
         self.json = stderr.json = form == "json"
 
-    def say(self, text: str) -> None:
+    def report(self, text: str) -> None:
         """One or more lines, in place of a status line that stands there."""
         if self.json:
             self.record("info", text)

@@ -122,17 +122,17 @@ class Document:
         """
         dotted, equals, value = text.partition("=")
         dotted = dotted.strip()
-        place = self._find(dotted) if equals else ()
-        if not place:
+        path = self._find(dotted) if equals else ()
+        if not path:
             shown = redact_uri(text[:80])
             raise ConfigError(f"--set {shown}: write it as path.to.key=value")
         file, self.name = self.name, f"--set {dotted}"
         try:
-            self._forget(place)
-            self.data = self._placed(self.data, place, 0, self._given(value, place))
+            self._forget(path)
+            self.data = self._with(self.data, path, 0, self._given(value, path))
         finally:
             self.name = file
-        self.overridden.append(place)
+        self.overridden.append(path)
 
     def rename(self, old: KeyPath, key: str) -> None:
         """Take the value at ``old`` as that of ``key`` beside it; both together are a problem."""
@@ -155,15 +155,15 @@ class Document:
                 self._marks[new] = self._marks[old]
             self.overridden += [new] * (old in self.overridden)
         renamed = {key if name == old[-1] else name: value for name, value in holder.items()}
-        self.data = self._placed(self.data, old[:-1], 0, renamed)
+        self.data = self._with(self.data, old[:-1], 0, renamed)
 
-    def origin_of(self, place: KeyPath) -> str:
+    def origin_of(self, path: KeyPath) -> str:
         """The remark where a value came from, for the end of a message."""
         for other in self.overridden:
-            shorter = min(len(other), len(place))
-            if shorter and other[:shorter] == place[:shorter]:
+            shorter = min(len(other), len(path))
+            if shorter and other[:shorter] == path[:shorter]:
                 return " (from --set)"
-        known = (self._marks.get(place[:end]) for end in range(len(place), 0, -1))
+        known = (self._marks.get(path[:end]) for end in range(len(path), 0, -1))
         mark = next((mark for mark in known if mark is not None), None)
         if mark is None:
             return ""
@@ -172,9 +172,9 @@ class Document:
 
     def _find(self, dotted: str) -> KeyPath:
         """The place that a path names in the data, () for what is no path."""
-        place: list[str | int] = []
+        path: list[str | int] = []
         data, rest = self.data, f".{dotted}"
-        while rest.startswith(".") and len(place) < _MAX_DEPTH:
+        while rest.startswith(".") and len(path) < _MAX_DEPTH:
             rest = rest[1:]
             keys = [key for key in data if _begins(rest, key)] if isinstance(data, dict) else []
             part: str | int = max(keys, key=len, default="")
@@ -186,51 +186,51 @@ class Document:
                     part = int(part)
             if part == "":
                 return ()
-            place.append(part)
+            path.append(part)
             data = _inside(data, part)
-        return () if rest else tuple(place)
+        return () if rest else tuple(path)
 
-    def _given(self, value: str, place: KeyPath) -> Any:
+    def _given(self, value: str, path: KeyPath) -> Any:
         text = value.strip()
         plain = text[:1] not in tuple("[{\"'&*!|>%@`")
         try:
-            parsed = self._parse(_REFERENCE.sub(self._take_out, value), place, {})
+            parsed = self._parse(_REFERENCE.sub(self._take_out, value), path, {})
         except ConfigError:
             if not (plain and ":" in text):
                 raise
-            return self._text(text, place)  # no YAML, as in a: b: c, but text all the same
+            return self._text(text, path)  # no YAML, as in a: b: c, but text all the same
         if plain and text and not isinstance(parsed, str):
-            self.written[place] = text
-            self.texts[place] = self._expand(text, place)
+            self.written[path] = text
+            self.texts[path] = self._expand(text, path)
         return parsed
 
-    def _forget(self, place: KeyPath) -> None:
+    def _forget(self, path: KeyPath) -> None:
         """Drop what was noted of a value that is set anew."""
 
         def below(other: KeyPath) -> bool:
-            return other[: len(place)] == place
+            return other[: len(path)] == path
 
         self.problems = [item for item in self.problems if not below(item.path)]
         self.written = {key: text for key, text in self.written.items() if not below(key)}
         self.texts = {key: text for key, text in self.texts.items() if not below(key)}
         self._marks = {key: mark for key, mark in self._marks.items() if not below(key)}
 
-    def _placed(self, data: Any, place: KeyPath, at: int, value: Any) -> Any:
+    def _with(self, data: Any, path: KeyPath, at: int, value: Any) -> Any:
         """``data`` with ``value`` at ``place``; sections on the way are made."""
-        if at == len(place):
+        if at == len(path):
             return value
-        part = place[at]
+        part = path[at]
         if data is None:
             data = [] if isinstance(part, int) else {}
         if isinstance(data, dict):
-            inner = self._placed(data.get(str(part)), place, at + 1, value)
+            inner = self._with(data.get(str(part)), path, at + 1, value)
             return {**data, str(part): inner}
         if not isinstance(data, list):
-            raise self._error(place[:at], "is a single value")
+            raise self._error(path[:at], "is a single value")
         if not isinstance(part, int) or part > min(len(data), _MAX_INDEX):
             has = f"has {len(data)} entries, counted from 0"
-            raise self._error(place[:at], has)
-        inner = self._placed(data[part] if part < len(data) else None, place, at + 1, value)
+            raise self._error(path[:at], has)
+        inner = self._with(data[part] if part < len(data) else None, path, at + 1, value)
         return [*data[:part], inner, *data[part + 1 :]]
 
     def _text_of(self, file: Path) -> str:
@@ -253,11 +253,11 @@ class Document:
             text = f"line {line}: not UTF-8 text (byte 0x{data[error.start]:02x})"
             raise self._error((), text) from None
 
-    def _parse(self, text: str, place: KeyPath, starts: dict[KeyPath, yaml.Mark]) -> Any:
+    def _parse(self, text: str, path: KeyPath, starts: dict[KeyPath, yaml.Mark]) -> Any:
         try:
             loader = _Loader(text, starts)
             node = loader.get_single_node()
-            return None if node is None else self._construct(loader, node, place)
+            return None if node is None else self._construct(loader, node, path)
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
@@ -288,24 +288,24 @@ class Document:
 
         return _STAND_IN.sub(original, text)
 
-    def _construct(self, loader: _Loader, node: yaml.Node, place: KeyPath) -> Any:
-        self._count(place)
-        loader.starts[place] = node.start_mark
+    def _construct(self, loader: _Loader, node: yaml.Node, path: KeyPath) -> Any:
+        self._count(path)
+        loader.starts[path] = node.start_mark
         if isinstance(node, yaml.MappingNode):
-            return self._mapping(loader, node, place)
+            return self._mapping(loader, node, path)
         if isinstance(node, yaml.SequenceNode):
-            return [self._construct(loader, part, (*place, i)) for i, part in enumerate(node.value)]
+            return [self._construct(loader, part, (*path, i)) for i, part in enumerate(node.value)]
         tag, text = node.tag, self._put_back(str(node.value))
-        expanded = self._text(text, place)
+        expanded = self._text(text, path)
         if expanded != text and isinstance(node, yaml.ScalarNode) and node.style is None:
             # What stands unquoted in the file has the type of what the environment put there.
             tag = loader.resolve(yaml.ScalarNode, expanded, (True, False))  # type: ignore[no-untyped-call]
-        value = self._scalar(tag, expanded, place, node.start_mark.line + 1)
+        value = self._scalar(tag, expanded, path, node.start_mark.line + 1)
         if value is not None and not isinstance(value, str):
-            self.texts[place] = expanded
+            self.texts[path] = expanded
         return value
 
-    def _scalar(self, tag: str, text: str, place: KeyPath, line: int) -> Any:
+    def _scalar(self, tag: str, text: str, path: KeyPath, line: int) -> Any:
         match tag.removeprefix("tag:yaml.org,2002:"):
             case "null":
                 return None
@@ -315,19 +315,19 @@ class Document:
                 try:
                     return int(text, 0) if kind == "int" else float(_NAMED.sub("", text.lower()))
                 except ValueError:
-                    raise self._error(place, f"line {line}: not a number") from None
+                    raise self._error(path, f"line {line}: not a number") from None
             case "str":
                 return text
-        raise self._error(place, f"line {line}: the tag {tag} is not allowed here")
+        raise self._error(path, f"line {line}: the tag {tag} is not allowed here")
 
-    def _mapping(self, loader: _Loader, node: yaml.MappingNode, place: KeyPath) -> dict[str, Any]:
+    def _mapping(self, loader: _Loader, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:
         return {
-            key: self._construct(loader, value, (*place, key))
-            for key, value in self._entries(node, place).items()
-            if place or not key.startswith("x-")
+            key: self._construct(loader, value, (*path, key))
+            for key, value in self._entries(node, path).items()
+            if path or not key.startswith("x-")
         }
 
-    def _entries(self, node: yaml.MappingNode, place: KeyPath) -> dict[str, yaml.Node]:
+    def _entries(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, yaml.Node]:
         """The value of each key: of the mapping's own, then of those that ``<<`` merges."""
         lines: dict[str, int] = {}
         entries: dict[str, yaml.Node] = {}
@@ -335,12 +335,12 @@ class Document:
         for key_node, value_node in node.value:
             line = key_node.start_mark.line + 1
             if not isinstance(key_node, yaml.ScalarNode):
-                raise self._error(place, f"line {line}: a key must be a plain word")
+                raise self._error(path, f"line {line}: a key must be a plain word")
             key = self._put_back(str(key_node.value))
-            self._check_key(key, place)
+            self._check_key(key, path)
             if key in lines:
                 text = f"given twice, on line {lines[key]} and on line {line}"
-                raise self._error((*place, key), text)
+                raise self._error((*path, key), text)
             lines[key] = line
             if key == "<<" and key_node.style is None:
                 listed = isinstance(value_node, yaml.SequenceNode)
@@ -348,40 +348,40 @@ class Document:
             else:
                 entries[key] = value_node
         for other in merged:
-            self._count(place)
+            self._count(path)
             if not isinstance(other, yaml.MappingNode):
                 line = other.start_mark.line + 1
-                raise self._error((*place, "<<"), f"line {line}: needs a mapping (key: value)")
-            entries = self._entries(other, place) | entries
+                raise self._error((*path, "<<"), f"line {line}: needs a mapping (key: value)")
+            entries = self._entries(other, path) | entries
         return entries
 
-    def _plain(self, value: Any, place: KeyPath) -> Any:
-        self._count(place)
+    def _plain(self, value: Any, path: KeyPath) -> Any:
+        self._count(path)
         if isinstance(value, Mapping):
             entries = {str(key): part for key, part in value.items()}
             for key in entries:
-                self._check_key(key, place)
+                self._check_key(key, path)
             return {
-                key: self._plain(part, (*place, key))
+                key: self._plain(part, (*path, key))
                 for key, part in entries.items()
-                if place or not key.startswith("x-")
+                if path or not key.startswith("x-")
             }
         if isinstance(value, list | tuple):
-            return [self._plain(part, (*place, i)) for i, part in enumerate(value)]
+            return [self._plain(part, (*path, i)) for i, part in enumerate(value)]
         if isinstance(value, os.PathLike):
             value = os.fspath(value)
         if isinstance(value, str):
-            return self._text(value, place)
+            return self._text(value, path)
         if value is None or isinstance(value, bool | int | float):
             return value
-        raise self._error(place, f"needs plain data, got {type(value).__name__}")
+        raise self._error(path, f"needs plain data, got {type(value).__name__}")
 
-    def _text(self, text: str, place: KeyPath) -> str:
+    def _text(self, text: str, path: KeyPath) -> str:
         """The text with the environment put in."""
-        self.written[place] = text
-        return self._expand(text, place)
+        self.written[path] = text
+        return self._expand(text, path)
 
-    def _expand(self, text: str, place: KeyPath) -> str:
+    def _expand(self, text: str, path: KeyPath) -> str:
         """The text with the environment put in; empty where it cannot be used at all."""
         problem = _unusable(text)
         try:
@@ -391,23 +391,23 @@ class Document:
             problem = error.message
         if problem is None:
             return text
-        if all(noted.path != place for noted in self.problems):
-            self.problems.append(Problem(place, problem))
+        if all(noted.path != path for noted in self.problems):
+            self.problems.append(Problem(path, problem))
         return ""
 
-    def _check_key(self, key: str, place: KeyPath) -> None:
+    def _check_key(self, key: str, path: KeyPath) -> None:
         if problem := _unusable(key):
-            raise self._error((*place, key[:40]), problem)
+            raise self._error((*path, key[:40]), problem)
 
-    def _count(self, place: KeyPath) -> None:
+    def _count(self, path: KeyPath) -> None:
         self._left -= 1
         if self._left < 0:
             raise self._error((), _TOO_MANY)
-        if len(place) > _MAX_DEPTH:
+        if len(path) > _MAX_DEPTH:
             raise self._error((), _TOO_DEEP)
 
-    def _error(self, place: KeyPath, text: str) -> ConfigError:
-        return ConfigError(text, place, file=self.name)
+    def _error(self, path: KeyPath, text: str) -> ConfigError:
+        return ConfigError(text, path, file=self.name)
 
 
 def _unusable(text: str) -> str | None:

@@ -181,21 +181,21 @@ def _take_texts(
         _strictly(model, data)
     except ValidationError as error:
         for details in error.errors(include_url=False):
-            place = problems.path_of(details, data)
-            text = document.texts.get((*above, *place))
+            key_path = problems.path_of(details, data)
+            text = document.texts.get((*above, *key_path))
             wanted = details["type"] == "string_type" or (
                 details["type"] == "uri" and isinstance(details["input"], (dict, list))
             )
             if wanted and text is not None:
-                _put(data, place, text)
+                _put(data, key_path, text)
 
 
-def _put(data: Any, place: problems.KeyPath, value: Any) -> None:
+def _put(data: Any, key_path: problems.KeyPath, value: Any) -> None:
     """Set the value at ``place``; what leads there is copied, as aliases may share it."""
-    for part in place[:-1]:
+    for part in key_path[:-1]:
         data[part] = data[part].copy()
         data = data[part]
-    data[place[-1]] = value
+    data[key_path[-1]] = value
 
 
 def _check_sources(sources: Mapping[str, SourceSettings]) -> list[Problem]:
@@ -216,10 +216,10 @@ def _check_targets(config: Config, path: str | None) -> list[Problem]:
     for user, each in _read_by(config, path):
         files.read(each, user)
     for i, sink in enumerate(config.sinks):
-        place: problems.KeyPath = ("sinks", i, "path")
+        key_path: problems.KeyPath = ("sinks", i, "path")
         target = getattr(sink, "path", STANDARD_OUTPUT)
-        if target != STANDARD_OUTPUT and (other := files.write(target, problems.dotted(place))):
-            found.append(Problem(place, f"would overwrite {other}: {target}"))
+        if target != STANDARD_OUTPUT and (other := files.write(target, problems.dotted(key_path))):
+            found.append(Problem(key_path, f"would overwrite {other}: {target}"))
     return found
 
 
@@ -312,17 +312,17 @@ def _make_absolute(data: dict[str, Any], base: Path) -> list[Problem]:
     found: list[Problem] = []
     if isinstance(data.get("cameras"), dict):
         data["cameras"] = dict(data["cameras"])
-    for place, holder, is_source in _read_files(data):
-        text = holder[place[-2]][place[-1]]
+    for key_path, holder, is_source in _read_files(data):
+        text = holder[key_path[-2]][key_path[-1]]
         if not (isinstance(text, str) and text) or (is_source and not _is_path(text)):
             continue
         try:
             path = paths.resolve(text, base)
-            holder[place[-2]] = {**holder[place[-2]], place[-1]: path}
-            _look_at(path, is_source, text)
+            holder[key_path[-2]] = {**holder[key_path[-2]], key_path[-1]: path}
+            _check_readable(path, is_source, text)
         except ConfigError as error:
             missing = is_source and isinstance(error, paths.MissingFileError)
-            found.append(Problem(place, error.message, missing))
+            found.append(Problem(key_path, error.message, missing))
     model = data.get("model")
     library = model.get("library") if isinstance(model, dict) else None
     # A name without a folder is searched for by the system's loader.
@@ -331,22 +331,22 @@ def _make_absolute(data: dict[str, Any], base: Path) -> list[Problem]:
             data["model"] = {**data["model"], "library": paths.resolve(library, base)}
         except ConfigError as error:
             found.append(Problem(("model", "library"), error.message))
-    return found + _place_sinks(data, base)
+    return found + _resolve_sink_paths(data, base)
 
 
 def _read_files(data: dict[str, Any]) -> list[tuple[tuple[str, ...], dict[str, Any], bool]]:
     """Key path of each path read, the mapping that holds it, and whether it is a source."""
     cameras = data.get("cameras")
     named = cameras if isinstance(cameras, dict) else {}
-    places: list[tuple[tuple[str, ...], dict[str, Any], bool]] = [
+    key_paths: list[tuple[tuple[str, ...], dict[str, Any], bool]] = [
         (("model", "path"), data, False),
         (("source", "uri"), data, True),
         *((("cameras", str(name), "uri"), named, True) for name in named),
     ]
     return [
-        (place, holder, is_source)
-        for place, holder, is_source in places
-        if isinstance(holder.get(place[-2]), dict) and place[-1] in holder[place[-2]]
+        (key_path, holder, is_source)
+        for key_path, holder, is_source in key_paths
+        if isinstance(holder.get(key_path[-2]), dict) and key_path[-1] in holder[key_path[-2]]
     ]
 
 
@@ -365,7 +365,7 @@ def _is_path(uri: str) -> bool:
 _LIKE_A_URI = re.compile(r"[@?=&]|//|^\w+:")
 
 
-def _look_at(path: str, is_source: bool, text: str) -> None:
+def _check_readable(path: str, is_source: bool, text: str) -> None:
     if not os.path.exists(path):
         if is_source and _LIKE_A_URI.search(text) and not paths.is_url(text):
             raise paths.MissingFileError("no such file; a URI begins with a scheme, as rtsp://")
@@ -376,7 +376,7 @@ def _look_at(path: str, is_source: bool, text: str) -> None:
         raise paths.MissingFileError(f"cannot be read, permission denied: {path}")
 
 
-def _place_sinks(data: dict[str, Any], base: Path) -> list[Problem]:
+def _resolve_sink_paths(data: dict[str, Any], base: Path) -> list[Problem]:
     sinks = data.get("sinks")
     if not isinstance(sinks, list):
         return []
@@ -386,11 +386,11 @@ def _place_sinks(data: dict[str, Any], base: Path) -> list[Problem]:
         text = sink.get("path") if isinstance(sink, dict) else None
         if not (isinstance(text, str) and text) or text == STANDARD_OUTPUT:
             continue
-        place = ("sinks", i, "path")
+        key_path = ("sinks", i, "path")
         try:
             path = paths.resolve(text, base)
         except ConfigError as error:
-            found.append(Problem(place, error.message))
+            found.append(Problem(key_path, error.message))
             continue
         sinks[i] = {**sink, "path": path}
     return found

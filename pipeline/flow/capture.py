@@ -60,8 +60,8 @@ class CaptureSettings:
 class CaptureStage:
     """Reads frames until the source ends for good, ``stop`` or ``max_frames``.
 
-    ``say(state, reason)`` is told when the source connects, is live, stale, lost or ended,
-    ``found_end`` when one that is supervised turns out to be a file, which ends once.
+    ``report_state(state, reason)`` is called when the source connects, is live, stale, lost or
+    ended, ``found_end`` when one that is supervised turns out to be a file, which ends once.
     """
 
     kind = SourceError
@@ -73,7 +73,7 @@ class CaptureStage:
         settings: CaptureSettings,
         clock: Clock,
         recorder: CameraRecorder,
-        say: Callable[[State, str], None],
+        report_state: Callable[[State, str], None],
         found_end: Callable[[], None] = lambda: None,
     ) -> None:
         self.name = f"capture-{settings.camera}"
@@ -83,7 +83,7 @@ class CaptureStage:
         self._settings = settings
         self._clock = clock
         self._recorder = recorder
-        self._say = say
+        self._report_state = report_state
         self._faults = SourceFaults(settings.camera)
         self._fault: SourceError | None = None
         self._connected_at = 0  # the number of the connection's first frame
@@ -164,7 +164,7 @@ class CaptureStage:
             pass
         finally:
             self._channel.close()
-            self._say("ended", str(self.error) if self.error is not None else "")
+            self._report_state("ended", str(self.error) if self.error is not None else "")
 
     async def _until_lost(self) -> str | None:
         """Take frames until the source is lost, for the reason returned; None: this is the end."""
@@ -196,7 +196,7 @@ class CaptureStage:
 
     async def _connect(self) -> None:
         settings = self._settings
-        self._say("connecting", "")
+        self._report_state("connecting", "")
         self._fault, self._connected_at = None, self._sequence
         reader = self._faults.call("open", self._make_reader)
         self._connection = connection = ReaderThread(
@@ -211,7 +211,7 @@ class CaptureStage:
             self._recorder.reconnects += 1
         self._use(found)
         self._sample = b""
-        self._say("live", f"{found.width}x{found.height}")
+        self._report_state("live", f"{found.width}x{found.height}")
 
     def _use(self, found: FrameFormat) -> bool:
         """Have buffers for this format; frames of an older one end their way in their own.
@@ -239,7 +239,7 @@ class CaptureStage:
         if backoff.attempts is not None and attempt > backoff.attempts:
             self.error = SourceError(f"{reason} (given up after {backoff.attempts} attempts)")
             return False
-        self._say("lost", reason)
+        self._report_state("lost", reason)
         pause = backoff.pause(attempt)
         while True:
             try:
@@ -358,7 +358,7 @@ class CaptureStage:
         assert self._connection is not None
         self._forget_reads()  # those are into buffers of the old format
         if self._use(found):
-            self._say("live", f"now {found.width}x{found.height}")
+            self._report_state("live", f"now {found.width}x{found.height}")
         frame = await self._buffer()
         if not self._stopping.is_set():
             self._reads.append(self._connection.begin(frame, self._due, self._turn, again=True))
@@ -399,7 +399,7 @@ class CaptureStage:
             self._sample, self._sample_ns = taken.sample, taken.captured
         elif taken.captured - self._sample_ns > self._settings.stale_s * 1e9:
             self._recorder.dropped["frozen"] += 1
-            self._say("stale", f"the same frame for {self._settings.stale_s:g} s")
+            self._report_state("stale", f"the same frame for {self._settings.stale_s:g} s")
             raise SourceError(f"the same frame for {self._settings.stale_s:g} s")
 
     def _on_free(self) -> None:

@@ -53,11 +53,11 @@ class EngineSupervisor:
         self,
         make: Callable[[], Awaitable[tuple[Executor, Ring]]],
         settings: EngineSettings,
-        say: Callable[[State, str], None],
+        report_state: Callable[[State, str], None],
     ) -> None:
         self.settings = settings
         self._make = make
-        self._say = say
+        self._report_state = report_state
         self._pair: tuple[Executor, Ring] | None = None
         self._opening: asyncio.Future[tuple[Executor, Ring]] | None = None
         self._retired: list[tuple[Executor, Ring]] = []
@@ -148,7 +148,7 @@ class EngineSupervisor:
 
     async def _replace(self, error: EngineError) -> None:
         backoff = self.settings.backoff
-        self._say("failed", str(error))
+        self._report_state("failed", str(error))
         assert self._pair is not None
         self._ready.clear()
         self._retired.append(self._pair)
@@ -170,7 +170,7 @@ class EngineSupervisor:
         self._grown += now - ready_at
         self.reopened += 1
         self._adopt(pair)
-        self._say("reopened", "")
+        self._report_state("reopened", "")
 
     def _adopt(self, pair: tuple[Executor, Ring]) -> None:
         self._pair = pair

@@ -109,37 +109,37 @@ class PostprocessStage(Stage):
         """Decode the frames of one slot and deliver them; the last one gives it back."""
         keeps = self._postprocess.keeps_outputs
         release = item.slot.release
-        if keeps and len(item.placed) > 1:
-            release = Holders(release, len(item.placed)).release
+        if keeps and len(item.parts) > 1:
+            release = Holders(release, len(item.parts)).release
         made = 0
         try:
-            for placed in item.placed:
+            for part in item.parts:
                 started = self._clock.now()
                 detections = await self._decode(item, made)
                 if detections is None:
                     made += 1
-                    placed.drop("failed")
-                    if keeps or made == len(item.placed):
+                    part.drop("failed")
+                    if keeps or made == len(item.parts):
                         release()
                     continue
-                stamps = _stamps(item, placed, report, started, self._clock.now())
+                stamps = _stamps(item, part, report, started, self._clock.now())
                 made += 1
-                if not keeps and made == len(item.placed):
+                if not keeps and made == len(item.parts):
                     release()
                 result = self._result(item, made - 1, stamps, detections, release)
-                await self._deliver(result, placed.frame)
+                await self._deliver(result, part.frame)
         except BaseException:
-            for placed in item.placed[made:]:
-                placed.drop("cancelled")
+            for part in item.parts[made:]:
+                part.drop("cancelled")
                 if keeps:
                     release()
-            if not keeps and made < len(item.placed):
+            if not keeps and made < len(item.parts):
                 release()
             raise
 
     async def _decode(self, item: InFlight, index: int) -> Detections | None:
         """The detections; None if the frame was not written or cannot be decoded, and is lost."""
-        if item.placed[index].failure is not None:
+        if item.parts[index].failure is not None:
             return None
         try:
             detections = await self._decoded(item, index)
@@ -153,7 +153,7 @@ class PostprocessStage(Stage):
         return detections
 
     async def _decoded(self, item: InFlight, index: int) -> Detections:
-        mapping = item.placed[index].mapping
+        mapping = item.parts[index].mapping
         assert mapping is not None, "it was not written"
         outputs = _outputs(item, index)
         if not self._postprocess.quick:
@@ -173,8 +173,8 @@ class PostprocessStage(Stage):
         detections: Detections,
         release: Callable[[], None],
     ) -> Result:
-        placed, keeps = item.placed[index], self._postprocess.keeps_outputs
-        frame, mapping, names = placed.frame, placed.mapping, self._engine.outputs
+        part, keeps = item.parts[index], self._postprocess.keeps_outputs
+        frame, mapping, names = part.frame, part.mapping, self._engine.outputs
         assert mapping is not None, "it was not written"
 
         def give_back() -> None:
@@ -185,7 +185,7 @@ class PostprocessStage(Stage):
         def outputs() -> Sequence[RawOutput]:
             return list(map(RawOutput, names, _outputs(item, index)))
 
-        placed.feed.recorder.finished(stamps)
+        part.feed.recorder.finished(stamps)
         return Result(
             frame.camera,
             frame.sequence,
@@ -218,15 +218,13 @@ def _outputs(item: InFlight, index: int) -> Sequence[npt.NDArray[Any]]:
     return [array[index : index + 1] for array in item.slot.outputs]
 
 
-def _stamps(
-    item: InFlight, placed: BatchItem, report: RunReport, started: int, ended: int
-) -> Stamps:
-    frame = placed.frame
+def _stamps(item: InFlight, part: BatchItem, report: RunReport, started: int, ended: int) -> Stamps:
+    frame = part.frame
     return Stamps(
         frame.captured_ns,
         frame.grabbed_ns,
         frame.retrieved_ns,
-        placed.started_ns,
+        part.started_ns,
         item.submitted_ns + report.resize_ns,
         report.started_ns,
         report.finished_ns,

@@ -27,7 +27,7 @@ class SinkStage(Stage):
     """Writes results to a sink, on the sink's own thread, until no result is left.
 
     ``on_error`` says what a failure does: stop everything, retry the same result, or disable
-    this sink alone; ``say(state, reason)`` is told of the latter two. ``lost``
+    this sink alone; ``report_state(state, reason)`` reports the latter two. ``lost``
     is called for a result that was taken and may not have been written. ``failing`` is the last
     error while it is tried again; if it still is at the end, what waited is not written.
     """
@@ -43,7 +43,7 @@ class SinkStage(Stage):
         *,
         on_error: Literal["stop", "retry", "disable"] = "stop",
         backoff: Backoff | None = None,
-        say: Callable[[State, str], None] = lambda state, reason: None,
+        report_state: Callable[[State, str], None] = lambda state, reason: None,
     ) -> None:
         super().__init__(name)
         self._lost = lost
@@ -51,7 +51,7 @@ class SinkStage(Stage):
         self._results = results
         self._on_error = on_error
         self._backoff = backoff or Backoff(max_s=5.0)
-        self._say = say
+        self._report_state = report_state
         self._stream: StreamInfo | None = None
         self.failing: SinkError | None = None
         self._under_way: Result | None = None
@@ -83,7 +83,7 @@ class SinkStage(Stage):
                 return  # told once it is known how much is lost
             if self._on_error != "disable":
                 raise
-            self._say("failed", f"{error}; this sink is left out from now on")
+            self._report_state("failed", f"{error}; this sink is left out from now on")
             self._results.clear()  # those that come from now on find it closed
 
     def interrupt(self) -> None:
@@ -132,7 +132,7 @@ class SinkStage(Stage):
                 self.failing = error
                 attempt += 1
                 if attempt == 1:
-                    self._say("failed", f"{error}; tried again until it can be")
+                    self._report_state("failed", f"{error}; tried again until it can be")
                 elif loop.time() - said >= _REMINDER_SECONDS:
                     said = loop.time()
                     self._remind(error, said - began)
@@ -148,7 +148,7 @@ class SinkStage(Stage):
                 continue
             if attempt:
                 self.failing = None
-                self._say("reopened", "")
+                self._report_state("reopened", "")
             return
 
     def _remind(self, error: SinkError, seconds: float) -> None:

@@ -72,7 +72,7 @@ class InFlight:
     ring: Ring
     slot: Slot
     run: PreparedRun
-    placed: list[BatchItem] = field(default_factory=list)
+    parts: list[BatchItem] = field(default_factory=list)
     submitted_ns: int = 0
     lost: bool = False
 
@@ -81,8 +81,8 @@ class InFlight:
         self.lost = True
         self.run.future.cancel()
         self.slot.release()
-        for placed in self.placed:
-            placed.drop(cause)
+        for part in self.parts:
+            part.drop(cause)
 
 
 class SlotFiller:
@@ -103,16 +103,16 @@ class SlotFiller:
 
         The caller holds the frame once more, which ends here.
         """
-        placed = None if index is None else item.placed[index]
+        part = None if index is None else item.parts[index]
         try:
             if item.lost:
                 return
-            if placed is not None and index is not None:
+            if part is not None and index is not None:
                 try:
-                    self._place(item, placed, index)
+                    self._fill(item, part, index)
                 except SourceError as error:
-                    self._failed(placed, error)
-                    fail, sequence = placed.feed.fail, placed.frame.sequence
+                    self._failed(part, error)
+                    fail, sequence = part.feed.fail, part.frame.sequence
                     self._loop.call_soon_threadsafe(fail, error, sequence)
             if last:
                 if (failure := _failure_of_all(item)) is not None:
@@ -123,59 +123,59 @@ class SlotFiller:
             item.lost = True
             raise
         finally:
-            if placed is not None:
-                placed.frame.release()
+            if part is not None:
+                part.frame.release()
 
     def start_resizing(self, item: InFlight) -> bool:
         """Start the run of the slot's one frame, which its own thread resizes. On the loop.
 
         False, and nothing was done, where preprocessing needs its thread.
         """
-        placed = item.placed[0]
-        feed, frame = placed.feed, placed.frame
+        part = item.parts[0]
+        feed, frame = part.feed, part.frame
         if frame.format is not feed.format:
             return False  # fitting preprocess to it may take long
         try:
             self._claim(item.ring, item.slot.index, feed)
             step = feed.faults.call("preprocess", feed.preprocess.resize_step, item.slot.index)
         except SourceError as error:
-            self._failed(placed, error)
+            self._failed(part, error)
             feed.fail(error, frame.sequence)
             item.run.fail(error)
             return True
         if step is None:
             return False
-        placed.mapping = feed.preprocess.mapping
-        placed.started_ns = item.submitted_ns = self._clock.now()
+        part.mapping = feed.preprocess.mapping
+        part.started_ns = item.submitted_ns = self._clock.now()
         item.run.start_resizing(step, frame.pixels)
         return True
 
     @staticmethod
-    def _failed(placed: BatchItem, error: SourceError) -> None:
-        placed.failure = error
-        placed.feed.format = None  # preprocess must be fitted again
+    def _failed(part: BatchItem, error: SourceError) -> None:
+        part.failure = error
+        part.feed.format = None  # preprocess must be fitted again
 
-    def _place(self, item: InFlight, placed: BatchItem, index: int) -> None:
-        frame, feed = placed.frame, placed.feed
-        place = item.slot.index * item.batch + index
-        placed.started_ns = self._clock.now()
+    def _fill(self, item: InFlight, part: BatchItem, index: int) -> None:
+        frame, feed = part.frame, part.feed
+        input_index = item.slot.index * item.batch + index
+        part.started_ns = self._clock.now()
         if frame.format is not feed.format:
             feed.faults.call("preprocess", feed.preprocess.open, frame.format, self._engine.input)
             feed.format = frame.format
-        self._claim(item.ring, place, feed)
+        self._claim(item.ring, input_index, feed)
         process = feed.preprocess.process
-        feed.faults.call("preprocess", process, frame.pixels, _target(item, index), place)
-        placed.mapping = feed.preprocess.mapping
+        feed.faults.call("preprocess", process, frame.pixels, _target(item, index), input_index)
+        part.mapping = feed.preprocess.mapping
 
-    def _claim(self, ring: Ring, place: int, feed: CameraFeed) -> None:
+    def _claim(self, ring: Ring, input_index: int, feed: CameraFeed) -> None:
         """Another camera's frame, or another ring's memory, was here: padding must be redone."""
         with self._claiming:
             if ring is not self._padded_ring:
                 self._padded_ring = ring
                 self._padding.clear()
-            if self._padding.get(place) is not feed:
-                feed.faults.call("preprocess", feed.preprocess.forget, place)
-                self._padding[place] = feed
+            if self._padding.get(input_index) is not feed:
+                feed.faults.call("preprocess", feed.preprocess.forget, input_index)
+                self._padding[input_index] = feed
 
 
 def _target(item: InFlight, index: int) -> npt.NDArray[Any]:
@@ -186,8 +186,8 @@ def _target(item: InFlight, index: int) -> npt.NDArray[Any]:
 def _failure_of_all(item: InFlight) -> SourceError | None:
     """The reason if no frame of the slot could be written."""
     failure = None
-    for placed in item.placed:
-        if placed.failure is None:
+    for part in item.parts:
+        if part.failure is None:
             return None
-        failure = placed.failure
+        failure = part.failure
     return failure

@@ -86,7 +86,7 @@ class SubmitStage(Stage):
     async def _submit(self, item: InFlight, frame: Frame) -> None:
         """Have the frame written, those that follow it soon in a batch, and the run started."""
         try:
-            started = self._place(item, frame)
+            started = self._add(item, frame)
             if item.batch > 1:
                 await self._fill(item)
             await self._in_flight.put(item)
@@ -94,28 +94,28 @@ class SubmitStage(Stage):
             item.drop("failed" if isinstance(error, PipelineError) else "cancelled")
             raise
         # Where age counts, the next frame is not chosen before there is somebody to write it.
-        aged = item.placed[0].feed.max_age_ns is not None
+        aged = item.parts[0].feed.max_age_ns is not None
         if not started and (aged or (self.newest and self._engine.contexts > 1)):
             await self._call(_reached)
 
     async def _fill(self, item: InFlight) -> None:
         due = asyncio.get_running_loop().time() + self._batch_wait_s
-        while len(item.placed) < item.batch:
+        while len(item.parts) < item.batch:
             try:
                 async with asyncio.timeout_at(due):
                     frame = await self._next()
             except (TimeoutError, ChannelClosed):
                 self._send(item, None, True)
                 return  # a part of a batch is better than waiting
-            self._place(item, frame)
+            self._add(item, frame)
 
-    def _place(self, item: InFlight, frame: Frame) -> bool:
+    def _add(self, item: InFlight, frame: Frame) -> bool:
         """Have the frame written to the next place in the slot; the last one starts the run.
 
         True if the run's own thread does it, so that the stage's has nothing to do.
         """
-        index, feed = len(item.placed), self._feeds[frame.camera]
-        item.placed.append(BatchItem(frame, feed))
+        index, feed = len(item.parts), self._feeds[frame.camera]
+        item.parts.append(BatchItem(frame, feed))
         # With a single busy context, do not spend its thread on resizing.
         idle = self.newest or self._engine.contexts > 1
         if item.batch == 1 and idle and self._filler.start_resizing(item):
@@ -140,4 +140,4 @@ class SubmitStage(Stage):
 
 
 def _reached() -> None:
-    """Its end tells that all calls before it have ended."""
+    """Barrier: completes after all earlier calls."""

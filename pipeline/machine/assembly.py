@@ -98,7 +98,7 @@ class Assembly:
             model.run_timeout_s, model.max_failures, Backoff(attempts=model.reopen_attempts)
         )
         self.engine = EngineSupervisor(
-            self._open_engine, settings, self._saying("engine", "engine")
+            self._open_engine, settings, self._state_reporter("engine", "engine")
         )
         self.dispatch = SubmitStage(
             self._feeds,
@@ -139,8 +139,10 @@ class Assembly:
         loop = asyncio.get_running_loop()
         make = functools.partial(make_reader, source, self.clock, loop)
         found_end = functools.partial(self._lose_nothing, channel, source)
-        say = self._saying("camera", name)
-        capture = CaptureStage(make, channel, settings, self.clock, recorder, say, found_end)
+        report_state = self._state_reporter("camera", name)
+        capture = CaptureStage(
+            make, channel, settings, self.clock, recorder, report_state, found_end
+        )
         age = None if source.max_age_ms is None else round(source.max_age_ms * 1e6)
         own = self.config.preprocess_of(source)
         swap = own.color != image_input(self.config).color
@@ -204,7 +206,7 @@ class Assembly:
             with at_source(self.config, feed.name):
                 raise
         except PipelineError as error:
-            error.place(*(["preprocess"] if error.path else ["model", "path"]))
+            error.locate(*(["preprocess"] if error.path else ["model", "path"]))
             raise
 
     async def close(self, timeout: float) -> tuple[list[Abandoned], list[BaseException]]:
@@ -259,7 +261,7 @@ class Assembly:
         result.release()
 
     def _lost(self, receiver: str) -> None:
-        """Count a result that a receiver did not get, and say so if that is news."""
+        """Count a result that a receiver did not get, and report_state so if that is news."""
         known = receiver == "program" or self.recorder.state("sink", receiver) == "failed"
         news = not self.recorder.lost_within(receiver, _NEWS_SECONDS)
         self.recorder.lost(receiver)
@@ -279,7 +281,7 @@ class Assembly:
                     channel,
                     functools.partial(self.recorder.lost, sink.name),
                     on_error=settings.on_error,
-                    say=self._saying("sink", sink.name),
+                    report_state=self._state_reporter("sink", sink.name),
                 )
             )
             # What waits, what is being written, and what is on its way.
@@ -313,16 +315,16 @@ class Assembly:
             raise
         return executor, ring
 
-    def _saying(self, kind: Kind, source: str) -> Callable[[State, str], None]:
+    def _state_reporter(self, kind: Kind, source: str) -> Callable[[State, str], None]:
         log = EventLog()
 
-        def say(state: State, reason: str) -> None:
+        def report_state(state: State, reason: str) -> None:
             event = Event(source, state, reason, self.clock.now(), kind)
             self.recorder.event(kind, source, state)
             self.events.send(event)
             log.record(event)
 
-        return say
+        return report_state
 
     def _lose_nothing(self, channel: Channel[Frame], source: SourceSettings) -> None:
         """A URL turned out to be a file: it and, if all are, the receivers wait for one another."""
@@ -381,7 +383,7 @@ async def _ring(executor: Executor, depth: int) -> Ring:
         with at_model():
             raise
     except PipelineError as error:
-        error.place("ring", "depth")
+        error.locate("ring", "depth")
         raise
 
 
@@ -430,7 +432,7 @@ def at_model() -> Iterator[None]:
         if error.path[:1] == ("image",):
             error.path = ("preprocess", *error.path[1:])
         elif error.path or error.errors or type(error) not in _MODEL_KEYS:
-            error.place("model")
+            error.locate("model")
         else:
-            error.place("model", _MODEL_KEYS[type(error)])
+            error.locate("model", _MODEL_KEYS[type(error)])
         raise

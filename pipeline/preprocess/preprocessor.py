@@ -110,7 +110,7 @@ class Preprocessor:
                 raise ConfigError(
                     f"input {spec.name!r} needs 1 or {channels} values, got {given}", (name,)
                 )
-        self._geometry = _place(self._settings.resize, frame_format, width, height)
+        self._geometry = _geometry_of(self._settings.resize, frame_format, width, height)
         self._frame_shape = frame_format.shape
         self._shape = (1, height, width, channels)
         self._padded = set()
@@ -204,7 +204,7 @@ def _picture(spec: TensorSpec) -> tuple[int, int, int]:
     return shape[1], shape[2], shape[3]
 
 
-def _place(resize: str, frame: FrameFormat, width: int, height: int) -> _Geometry:
+def _geometry_of(resize: str, frame: FrameFormat, width: int, height: int) -> _Geometry:
     x0, y0, taken_width, taken_height = 0, 0, frame.width, frame.height  # of the frame
     left, top, new_width, new_height = 0, 0, width, height  # of the input
     across, down = width / frame.width, height / frame.height

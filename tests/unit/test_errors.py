@@ -35,7 +35,7 @@ def test_several_errors_have_each_its_path() -> None:
     both = ConfigError(errors=[ConfigError("a", ("x",)), SourceError("b")])
     with pytest.raises(ConfigError) as caught, at("model"):
         raise both
-    caught.value.place(file="camera.yaml")
+    caught.value.locate(file="camera.yaml")
     assert str(caught.value) == "camera.yaml: model.x: a\ncamera.yaml: model: b"
     assert caught.value.path == ()
 
