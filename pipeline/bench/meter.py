@@ -121,6 +121,6 @@ async def on_thread(
 
 
 def _look_at(future: asyncio.Future[T]) -> None:
-    """A failure after it was given up interests nobody, not even the log."""
+    """Retrieve the exception of an abandoned call, so that asyncio does not log it."""
     if not future.cancelled():
         future.exception()

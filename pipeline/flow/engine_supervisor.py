@@ -230,6 +230,6 @@ class EngineSupervisor:
 
 
 def _look_at(opening: asyncio.Future[tuple[Executor, Ring]]) -> None:
-    """A late failure to open what nobody wants any more interests nobody, not even the log."""
+    """Retrieve the exception of an abandoned opening, so that asyncio does not log it."""
     if not opening.cancelled():
         opening.exception()

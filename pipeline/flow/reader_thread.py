@@ -243,6 +243,6 @@ def _copy(outer: asyncio.Future[T], future: asyncio.Future[T]) -> None:
 
 
 def _look_at(future: asyncio.Future[T]) -> None:
-    """A late failure of something given up interests nobody, not even the log."""
+    """Retrieve the exception of an abandoned call, so that asyncio does not log it."""
     if not future.cancelled():
         future.exception()

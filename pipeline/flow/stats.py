@@ -197,7 +197,7 @@ class Stats:
     frame buffers were held by views), ``frozen`` (the very same frame for
     stale_after_s), ``failed`` and ``hung`` (the engine),
     ``cancelled``. Results that a sink or the program could not keep up with are in
-    ``undelivered``, by receiver: they are results all the same. ``driver_allocations`` are
+    ``undelivered``, by receiver: they still count as results. ``driver_allocations`` are
     those when the ring was ready and now, ``notes`` what the engine says about itself.
     ``events`` counts the states that each camera, the engine and each sink came into; a camera
     that has the name of another part is ``camera NAME`` there. ``fps`` is the mean rate of

@@ -57,7 +57,7 @@ class SinkWiring:
 class Wiring:
     """Cameras in the order of the configuration, the ring's depth, and the sinks.
 
-    ``least_depth``: what will do where there is no memory for ``depth``.
+    ``least_depth``: smallest acceptable depth if ``depth`` does not fit in memory.
     """
 
     cameras: tuple[CameraWiring, ...]

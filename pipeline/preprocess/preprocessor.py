@@ -129,7 +129,7 @@ class Preprocessor:
         return self._opened().mapping
 
     def forget(self, slot_index: int) -> None:
-        """Others wrote to this slot, so that its padding must be written again."""
+        """Forget that this slot's padding was written; another camera has used it."""
         self._padded.discard(slot_index)
 
     def process(self, pixels: Image, target: npt.NDArray[Any], slot_index: int) -> None:
