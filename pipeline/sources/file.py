@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from pipeline.clock import Clock
 from pipeline.errors import SourceError
@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from av.container import InputContainer
 
     from pipeline.sources.opencv_reader import OpenCVCapture
-    from pipeline.sources.pipes import Pipe
     from pipeline.sources.pyav_file import PyAVFile
-    from pipeline.sources.tcp import TcpStream
 
 __all__ = ["FileReader"]
 
@@ -35,6 +33,10 @@ _MOST_GRABS = 1000
 _TOLERATED_SHARE = 0.1
 
 
+class _Interruptible(Protocol):
+    def interrupt(self) -> None: ...
+
+
 class FileReader(CaptureReader["OpenCVCapture | PyAVFile"]):
     """Frames of one video file, implementing ``Reader``.
 
@@ -44,7 +46,7 @@ class FileReader(CaptureReader["OpenCVCapture | PyAVFile"]):
     delivers what can be decoded, then raises SourceError: it does when its structure says
     that bytes are missing at the end and frames are missing too, and when the decoder refused
     more than a tenth of the frames. Fewer are logged. ``connect`` opens what is no regular
-    file, but has an end; ``waits`` is what can be interrupted of that.
+    file, but has an end; ``waits`` interrupts that.
     """
 
     live = False
@@ -54,7 +56,7 @@ class FileReader(CaptureReader["OpenCVCapture | PyAVFile"]):
         settings: SourceSettings,
         clock: Clock,
         connect: Callable[[], InputContainer] | None = None,
-        waits: Pipe | TcpStream | None = None,
+        waits: _Interruptible | None = None,
     ) -> None:
         self._path = str(settings.uri)
         super().__init__(redact(self._path))
