@@ -33,8 +33,9 @@ _MOST_GRABS = 1000
 _TOLERATED_SHARE = 0.1
 
 
-class _Interruptible(Protocol):
+class _Connection(Protocol):
     def interrupt(self) -> None: ...
+    def close(self) -> None: ...
 
 
 class FileReader(CaptureReader["OpenCVCapture | PyAVFile"]):
@@ -46,7 +47,7 @@ class FileReader(CaptureReader["OpenCVCapture | PyAVFile"]):
     delivers what can be decoded, then raises SourceError: it does when its structure says
     that bytes are missing at the end and frames are missing too, and when the decoder refused
     more than a tenth of the frames. Fewer are logged. ``connect`` opens what is no regular
-    file, but has an end; ``waits`` interrupts that.
+    file, but has an end; ``waits`` is its connection.
     """
 
     live = False
@@ -56,7 +57,7 @@ class FileReader(CaptureReader["OpenCVCapture | PyAVFile"]):
         settings: SourceSettings,
         clock: Clock,
         connect: Callable[[], InputContainer] | None = None,
-        waits: _Interruptible | None = None,
+        waits: _Connection | None = None,
     ) -> None:
         self._path = str(settings.uri)
         super().__init__(redact(self._path))
