@@ -109,10 +109,10 @@ class _Parts:
             frames = itertools.cycle(self._frames)
             # A view keeps its slot, so they live no longer than this call.
             jobs = [
-                functools.partial(self._preprocess.process, next(frames), picture, index)
+                functools.partial(self._preprocess.process, next(frames), target, index)
                 for slot in slots
-                for index, (picture,) in enumerate(
-                    self._pictures([slot.inputs[0]]), slot.index * self.batch
+                for index, (target,) in enumerate(
+                    self._by_frame([slot.inputs[0]]), slot.index * self.batch
                 )
             ]
             return await self._alone("preprocess", jobs)
@@ -164,13 +164,13 @@ class _Parts:
             jobs = [
                 functools.partial(process, outputs, mapping)
                 for slot in slots
-                for outputs in self._pictures(list(slot.outputs))
+                for outputs in self._by_frame(list(slot.outputs))
             ]
             return await self._alone("postprocess", jobs)
         finally:
             _release(slots)
 
-    def _pictures(self, arrays: list[Array]) -> Iterator[list[Array]]:
+    def _by_frame(self, arrays: list[Array]) -> Iterator[list[Array]]:
         """The part of each frame of a batch."""
         if self.batch == 1:
             yield arrays

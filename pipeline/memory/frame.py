@@ -77,7 +77,7 @@ class Frame:
     __slots__ = (
         "__weakref__",
         "_holders",
-        "_picture",
+        "_image",
         "_pool",
         "_views",
         "camera",
@@ -91,7 +91,7 @@ class Frame:
 
     def __init__(self, pool: FramePool, index: int, pixels: Image) -> None:
         self._pool = pool
-        self._picture: Image | None = None
+        self._image: Image | None = None
         self._holders = 0
         self._views = 0
         self.index = index
@@ -113,7 +113,7 @@ class Frame:
 
         Where the buffer holds planes they are converted when this is first asked for.
         """
-        return self.pixels if self.format.pixels == "bgr" else self._pool._picture_of(self)
+        return self.pixels if self.format.pixels == "bgr" else self._pool._image_of(self)
 
     def retain(self) -> None:
         """Add a holder; each holder calls ``release`` once."""
@@ -156,7 +156,7 @@ class FramePool:
     """A fixed set of frame buffers, all of one shape.
 
     ``count`` buffers of the format's shape are allocated here and nowhere else. Where they are
-    not BGR, as many frames are allocated besides as are asked for at a time, and used again.
+    not BGR, as many images are allocated besides as are asked for at a time, and used again.
     ``on_free`` is called, from whichever thread freed it, each time a buffer comes back.
     After ``close`` no frame is lent any more.
     """
@@ -172,8 +172,8 @@ class FramePool:
         self._frames = [Frame(self, i, np.zeros(shape, np.uint8)) for i in range(count)]
         self._converting = threading.Lock()
         self._converter: BgrConverter | None = None
-        self._pictures: list[Image] = []  # those that no frame has
-        self._picture_bytes = 0
+        self._images: list[Image] = []  # those that no frame has
+        self._image_bytes = 0
         self._free = list(self._frames)
         self._out = [False] * count
         self._closed = False
@@ -194,8 +194,8 @@ class FramePool:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all buffers and frames together."""
-        return sum(frame.pixels.nbytes for frame in self._frames) + self._picture_bytes
+        """Bytes of all buffers and images together."""
+        return sum(frame.pixels.nbytes for frame in self._frames) + self._image_bytes
 
     def try_acquire(self) -> Frame | None:
         """Lend a buffer with one holder, or None when all are out."""
@@ -211,7 +211,7 @@ class FramePool:
         """Give the memory back, that of frames which are out once they are back."""
         with self.lock:
             self._closed = True
-            self._pictures.clear()
+            self._images.clear()
             for frame in self._free:
                 frame.pixels = _NO_PIXELS
 
@@ -221,32 +221,32 @@ class FramePool:
                 return
             self._out[frame.index] = False
             if self._closed:
-                frame.pixels, frame._picture = _NO_PIXELS, None
-            elif frame._picture is not None:
-                self._pictures.append(frame._picture)
-                frame._picture = None
+                frame.pixels, frame._image = _NO_PIXELS, None
+            elif frame._image is not None:
+                self._images.append(frame._image)
+                frame._image = None
             self._free.append(frame)
         if self.on_free is not None:
             self.on_free()
 
-    def _picture_of(self, frame: Frame) -> Image:
+    def _image_of(self, frame: Frame) -> Image:
         """The BGR of a frame of planes, made once for as long as the frame is out."""
-        if frame._picture is not None:
-            return frame._picture
-        # One lock for the converter and so that two who ask for one frame get one frame.
+        if frame._image is not None:
+            return frame._image
+        # One lock for the converter and so that two who ask for one frame get one image.
         # Not the pool's: nobody who frees a buffer waits for a conversion.
         with self._converting:
-            if frame._picture is None:
-                picture = self._spare_picture()
-                self._bgr_converter().convert(frame.pixels, picture)
-                frame._picture = picture
-            return frame._picture
+            if frame._image is None:
+                image = self._spare_image()
+                self._bgr_converter().convert(frame.pixels, image)
+                frame._image = image
+            return frame._image
 
-    def _spare_picture(self) -> Image:
+    def _spare_image(self) -> Image:
         with self.lock:
-            if self._pictures:
-                return self._pictures.pop()
-            self._picture_bytes += self.format.width * self.format.height * 3
+            if self._images:
+                return self._images.pop()
+            self._image_bytes += self.format.width * self.format.height * 3
         return np.empty((self.format.height, self.format.width, 3), np.uint8)
 
     def _bgr_converter(self) -> BgrConverter:

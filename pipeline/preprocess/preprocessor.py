@@ -103,7 +103,7 @@ class Preprocessor:
 
         Of a batch, ``process`` is given one image at a time.
         """
-        height, width, channels = _picture(spec)
+        height, width, channels = _image_size(spec)
         for name in ("mean", "scale"):
             given = len(getattr(self._settings, name))
             if given not in (0, 1, channels):
@@ -188,7 +188,7 @@ def make_resizer(
     return make_opencv_resizer(form, area, order, interpolation)
 
 
-def _picture(spec: TensorSpec) -> tuple[int, int, int]:
+def _image_size(spec: TensorSpec) -> tuple[int, int, int]:
     shape = tuple(spec.shape)
     told = (
         f"input {spec.name!r} is {np.dtype(spec.dtype).name} {list(shape)} {spec.layout}".rstrip()

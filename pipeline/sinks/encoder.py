@@ -129,10 +129,10 @@ class Encoder:
         """Number of frames written so far."""
         return self._next
 
-    def write(self, picture: Image) -> None:
+    def write(self, image: Image) -> None:
         """Encode the next frame, uint8 BGR (height, width, 3). SinkError when it cannot."""
         width, height = self._size
-        frame = av.VideoFrame.from_ndarray(picture[:height, :width], format="bgr24")
+        frame = av.VideoFrame.from_ndarray(image[:height, :width], format="bgr24")
         frame.pts = self._next
         frame.time_base = self._stream.codec_context.time_base
         self._mux(frame)

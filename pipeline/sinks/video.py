@@ -147,9 +147,9 @@ class VideoSink:
             np.copyto(self._canvas, image)
             annotate(self._canvas, result.detections)
         else:
-            picture = image.copy()
-            annotate(picture, result.detections)
-            cv2.resize(picture, self._canvas.shape[1::-1], dst=self._canvas)
+            annotated = image.copy()
+            annotate(annotated, result.detections)
+            cv2.resize(annotated, self._canvas.shape[1::-1], dst=self._canvas)
         try:
             if self._removal.seen():
                 raise SinkError(f"video: {self._path()}: was removed")

@@ -30,13 +30,13 @@ class HttpReader:
         self,
         settings: SourceSettings,
         clock: Clock,
-        pictures: Callable[[SourceSettings, Clock, HttpStream], Reader],
+        frames: Callable[[SourceSettings, Clock, HttpStream], Reader],
         other: Callable[[SourceSettings, Clock], Reader],
     ) -> None:
         self._settings = settings
         self._clock = clock
         self._where = redact_uri(str(settings.uri))
-        self._pictures = pictures
+        self._frames = frames
         self._other = other
         self._lock = threading.Lock()
         self._stopped = False
@@ -47,7 +47,7 @@ class HttpReader:
         """Ask what there is and open it. SourceError when nothing answers or it is no video."""
         self._web.open(self._settings.open_timeout_s)
         if self._web.content_type.lower().startswith("multipart/"):
-            reader = self._pictures(self._settings, self._clock, self._web)
+            reader = self._frames(self._settings, self._clock, self._web)
         else:
             self._web.close()
             reader = self._other(self._settings, self._clock)

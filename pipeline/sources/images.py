@@ -92,25 +92,25 @@ class ImagesReader:
         """Go to the next image; its stamp, or None after the last."""
         if self._stop.is_set() or not self._paths:
             return None
-        picture, self._first = self._first, None
-        if picture is None:
-            picture = self._load()
-        if picture is None:
+        image, self._first = self._first, None
+        if image is None:
+            image = self._load()
+        if image is None:
             return None
-        self._grabbed = self._paths[self._next - 1], picture
+        self._grabbed = self._paths[self._next - 1], image
         return self._clock.now() if self._pace is None else self._pace.wait(self._stop)
 
     def retrieve(self, buffer: Image) -> None:
         """Copy the image into ``buffer``; FormatChangedError when it is of another size."""
         if self._grabbed is None:
             raise SourceError(f"{self._where}: nothing was grabbed")
-        path, picture = self._grabbed
-        if isinstance(picture, np.ndarray):
-            deliver(redact(path), picture, buffer)
+        path, image = self._grabbed
+        if isinstance(image, np.ndarray):
+            deliver(redact(path), image, buffer)
         else:
             from pipeline.sources.pyav_frames import FrameWriter
 
-            FrameWriter(redact(path), planes=False, upright=True).write(picture, buffer)
+            FrameWriter(redact(path), planes=False, upright=True).write(image, buffer)
 
     def interrupt(self) -> None:
         """Make ``grab`` return None from now on."""
@@ -131,12 +131,12 @@ class ImagesReader:
             path = self._paths[self._next]
             self._next += 1
             try:
-                picture, damage = read_still(path, redact(path), self._max_pixels)
+                image, damage = read_still(path, redact(path), self._max_pixels)
                 if not damage:
-                    return picture
+                    return image
                 self.damaged += 1
                 if self._on_damage == "count":
-                    return picture
+                    return image
                 raise SourceError(f"{redact(path)}: {damage}")
             except SourceError as error:
                 if self._on_damage != "drop":
@@ -145,10 +145,10 @@ class ImagesReader:
         return None
 
 
-def _format_of(picture: Image | VideoFrame) -> FrameFormat:
-    if isinstance(picture, np.ndarray):
-        return FrameFormat(picture.shape[1], picture.shape[0])
+def _format_of(image: Image | VideoFrame) -> FrameFormat:
+    if isinstance(image, np.ndarray):
+        return FrameFormat(image.shape[1], image.shape[0])
     from pipeline.sources.orientation import UPRIGHT
     from pipeline.sources.pyav_frames import format_of
 
-    return format_of(picture, planes=False, orientation=UPRIGHT)
+    return format_of(image, planes=False, orientation=UPRIGHT)

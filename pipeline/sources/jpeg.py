@@ -63,9 +63,9 @@ class JpegFinder:
                 return None
             if end and (self._length is None or end <= self._length):
                 self._check_size()
-                picture = bytes(self._bytes[:end])
+                image = bytes(self._bytes[:end])
                 self._drop(end)
-                return picture
+                return image
             # The start of the next one may stand in what was taken for this one's data.
             self.spoilt += 1
             self._known = max(self._known, self._at or 0)

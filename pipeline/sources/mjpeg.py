@@ -48,7 +48,7 @@ class MjpegReader:
         self._writer = FrameWriter(self._where, planes=settings.pixels == "auto")
         self._decoder: VideoCodecContext | None = None
         self._first: tuple[int, bytes] | None = None
-        self._picture: bytes | None = None
+        self._image: bytes | None = None
 
     def open(self) -> FrameFormat:
         """Connect and wait for the first frame, which tells the size."""
@@ -59,13 +59,13 @@ class MjpegReader:
             self._decoder = av.CodecContext.create("mjpeg", "r")
             strict_decoder(self._decoder, self._max_pixels)
             while True:
-                picture = self._next(deadline)
-                if picture is None:
+                image = self._next(deadline)
+                if image is None:
                     raise SourceError(f"{self._where}: stopped before the first frame")
                 stamp = self._clock.now()
-                frame = self._decode(picture)
+                frame = self._decode(image)
                 if frame is not None:
-                    self._first = stamp, picture
+                    self._first = stamp, image
                     self._writer.format = format_of(frame, planes=self._writer.planes)
                     return self._writer.format
         except SourceError:
@@ -79,10 +79,10 @@ class MjpegReader:
         if self._stop.is_set():
             return None
         if self._first is not None:
-            (stamp, self._picture), self._first = self._first, None
+            (stamp, self._image), self._first = self._first, None
             return stamp
-        self._picture = self._next(time.monotonic() + self._read_seconds)
-        return None if self._picture is None else self._clock.now()
+        self._image = self._next(time.monotonic() + self._read_seconds)
+        return None if self._image is None else self._clock.now()
 
     def retrieve(self, buffer: Image) -> None:
         """Decode the frame into ``buffer``; for one that is damaged the next one is waited for.
@@ -90,12 +90,12 @@ class MjpegReader:
         FormatChangedError when it is of another format.
         """
         deadline = time.monotonic() + self._read_seconds
-        while self._picture is not None:
-            frame = self._decode(self._picture)
+        while self._image is not None:
+            frame = self._decode(self._image)
             if frame is not None:
                 self._writer.write(frame, buffer)
                 return
-            self._picture = self._next(deadline)
+            self._image = self._next(deadline)
         raise SourceError(f"{self._where}: nothing was grabbed")
 
     @property
@@ -112,17 +112,17 @@ class MjpegReader:
         """Disconnect."""
         self._web.close()
         self._decoder = None
-        self._first = self._picture = None
+        self._first = self._image = None
 
     def _next(self, deadline: float) -> bytes | None:
         """The next whole frame; None once interrupted."""
         while not self._stop.is_set():
             spoilt = self._finder.spoilt
-            picture = self._finder.next()
+            image = self._finder.next()
             if self._finder.spoilt != spoilt:
                 self._damage.add("a frame is cut or spoilt")
-            if picture is not None:
-                return picture
+            if image is not None:
+                return image
             if time.monotonic() > deadline:
                 raise SourceError(f"{self._where}: no whole frame came in time")
             data = self._web.read(deadline)
@@ -131,11 +131,11 @@ class MjpegReader:
             self._finder.feed(data)
         return None
 
-    def _decode(self, picture: bytes) -> VideoFrame | None:
+    def _decode(self, image: bytes) -> VideoFrame | None:
         if self._decoder is None:
             raise SourceError(f"{self._where}: not open")
         try:
-            frames = self._decoder.decode(av.Packet(picture))
+            frames = self._decoder.decode(av.Packet(image))
         except av.FFmpegError:
             frames = []
         if len(frames) == 1 and not frames[0].is_corrupt:

@@ -37,12 +37,12 @@ _TURNS = {
 }
 
 
-def orientation_of(picture: VideoFrame) -> Orientation:
+def orientation_of(frame: VideoFrame) -> Orientation:
     """By the display matrix of a frame; one that tilts or skews is left as it lies."""
     try:
-        data = cast("SideData | None", picture.side_data.get("DISPLAYMATRIX"))
+        data = cast("SideData | None", frame.side_data.get("DISPLAYMATRIX"))
     except ValueError:  # beside it there is data of a kind that this PyAV does not know
-        return _TURNS.get(picture.rotation, UPRIGHT)
+        return _TURNS.get(frame.rotation, UPRIGHT)
     if data is None or data.buffer_size < 36:
         return UPRIGHT
     # x' = a x + c y and y' = b x + d y, with y downwards.

@@ -75,27 +75,27 @@ def decode_alone(
     if not strict:
         context.options = {"max_pixels": str(max_pixels)}
     try:
-        pictures = [*context.decode(av.Packet(data)), *context.decode(None)]
+        frames = [*context.decode(av.Packet(data)), *context.decode(None)]
     except (av.FFmpegError, EOFError):
         return None
-    whole = [picture for picture in pictures if not (strict and picture.is_corrupt)]
+    whole = [frame for frame in frames if not (strict and frame.is_corrupt)]
     return whole[0] if whole else None
 
 
 def format_of(
-    picture: VideoFrame, *, planes: bool = True, orientation: Orientation | None = None
+    frame: VideoFrame, *, planes: bool = True, orientation: Orientation | None = None
 ) -> FrameFormat:
     """Format of a decoded frame: planes if possible and wanted, else BGR."""
-    size = (picture.width, picture.height)
-    if (orientation or orientation_of(picture)).swapped:
+    size = (frame.width, frame.height)
+    if (orientation or orientation_of(frame)).swapped:
         size = size[::-1]
     if not planes:
         return FrameFormat(*size)
     return _format(
         size,
-        picture.format.name,
-        picture.colorspace,
-        picture.color_range,
+        frame.format.name,
+        frame.colorspace,
+        frame.color_range,
     )
 
 
@@ -138,10 +138,10 @@ class FrameWriter:
         self._reformatter = VideoReformatter()
         self.format: FrameFormat | None = None
 
-    def write(self, picture: VideoFrame, buffer: Image) -> None:
+    def write(self, frame: VideoFrame, buffer: Image) -> None:
         """Fill ``buffer``; FormatChangedError when the frame is of another format."""
-        orientation = self._orientation_of(picture)
-        found = format_of(picture, planes=self.planes, orientation=orientation)
+        orientation = self._orientation_of(frame)
+        found = format_of(frame, planes=self.planes, orientation=orientation)
         expected, self.format = self.format or found, found
         if buffer.shape != found.shape or not found.fits(expected):
             height, width, *_ = buffer.shape
@@ -151,24 +151,24 @@ class FrameWriter:
                 found,
             )
         if found.pixels == "i420":
-            _copy_planes(picture, buffer, orientation)
+            _copy_planes(frame, buffer, orientation)
         else:
-            self._convert(picture, buffer, orientation)
+            self._convert(frame, buffer, orientation)
 
-    def _orientation_of(self, picture: VideoFrame) -> Orientation:
+    def _orientation_of(self, frame: VideoFrame) -> Orientation:
         """Look anew only where something else changed, too.
 
         PyAV ties a frame and its side data together, so that only the garbage collector frees
         a frame that was looked at.
         """
-        seen = (picture.rotation, picture.width, picture.height)
+        seen = (frame.rotation, frame.width, frame.height)
         if not self._upright and seen != self._seen:
-            self._seen, self._orientation = seen, orientation_of(picture)
+            self._seen, self._orientation = seen, orientation_of(frame)
         return self._orientation
 
-    def _convert(self, picture: VideoFrame, buffer: Image, orientation: Orientation) -> None:
-        converted = self._reformatter.reformat(picture, format="bgr24", threads=1)
-        shape = (picture.height, picture.width, 3)
+    def _convert(self, frame: VideoFrame, buffer: Image, orientation: Orientation) -> None:
+        converted = self._reformatter.reformat(frame, format="bgr24", threads=1)
+        shape = (frame.height, frame.width, 3)
         lay(_view(converted.planes[0], shape), buffer, orientation)
 
 
@@ -179,11 +179,11 @@ def _told(form: FrameFormat) -> str:
     return f"{size} BT.{form.matrix} {'full' if form.full_range else 'limited'} range"
 
 
-def _copy_planes(picture: VideoFrame, buffer: Image, orientation: Orientation) -> None:
-    planes = picture.planes
+def _copy_planes(frame: VideoFrame, buffer: Image, orientation: Orientation) -> None:
+    planes = frame.planes
     y, u, v = planes_of(buffer)
-    whole = (picture.height, picture.width)
-    half = (picture.height // 2, picture.width // 2)
+    whole = (frame.height, frame.width)
+    half = (frame.height // 2, frame.width // 2)
     lay(_view(planes[0], whole), y, orientation)
     if len(planes) == 2:  # nv12
         pairs = _view(planes[1], (*half, 2))

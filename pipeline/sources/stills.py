@@ -27,9 +27,9 @@ _TURNED = re.compile(
 
 
 class Still(NamedTuple):
-    """A decoded image: an image of FFmpeg's or one as BGR. ``damage`` in words, if there is."""
+    """A decoded image: a frame of FFmpeg's or one as BGR. ``damage`` in words, if there is."""
 
-    picture: VideoFrame | Image
+    image: VideoFrame | Image
     damage: str = ""
 
 
@@ -48,17 +48,17 @@ def read_still(path: str, where: str, max_pixels: int) -> Still:
         codec = None
     if codec is None:
         return Still(_decode_with_opencv(data, where), cut)
-    picture = decode_alone(data, codec, max_pixels)
-    if picture is not None:
+    image = decode_alone(data, codec, max_pixels)
+    if image is not None:
         turned = _TURNED.search(data) is not None
-        return Still(_decode_with_opencv(data, where) if turned and not cut else picture, cut)
-    picture = decode_alone(data, codec, max_pixels, strict=False)
-    if picture is None:
+        return Still(_decode_with_opencv(data, where) if turned and not cut else image, cut)
+    image = decode_alone(data, codec, max_pixels, strict=False)
+    if image is None:
         raise SourceError(
             f"{where}: {cut or 'not an image that can be decoded'}, or more than "
             f"max_pixels ({max_pixels})"
         )
-    return Still(picture, cut or "the image is damaged")
+    return Still(image, cut or "the image is damaged")
 
 
 def _decode_with_opencv(data: bytes, where: str) -> Image:
