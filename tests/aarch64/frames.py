@@ -44,11 +44,11 @@ async def run(path: Path, library: str, options: dict[str, Any]) -> None:
         assert executor.contexts == 3
         allocations = executor.counters().allocations
         for _ in range(FRAMES):
-            picture = rng.integers(0, 256, executor.inputs[0].shape, np.uint8)
+            image = rng.integers(0, 256, executor.inputs[0].shape, np.uint8)
             async with ring.slot() as slot:
-                slot.inputs[0][...] = picture
+                slot.inputs[0][...] = image
                 await executor.run(slot)
-                wanted = model.real(model.run([np.moveaxis(picture, -1, 1)]))
+                wanted = model.real(model.run([np.moveaxis(image, -1, 1)]))
                 np.testing.assert_array_equal(slot.outputs[0], wanted[0])
         assert executor.counters().allocations == allocations
 

@@ -5,7 +5,7 @@
 Without a clip it makes H.264 of 640x480, 1280x720 and 1920x1080 with some grain. ``bgr`` is what
 ``pipeline/sources/file.py`` does without PyAV, ``planes`` what it does with it, the last the same
 with one decoder thread. The readers take turns, each run in a process of its own. The slot has
-320x320 pixels, letterboxed. ``--show`` asks for each frame's BGR picture, too.
+320x320 pixels, letterboxed. ``--show`` asks for each frame's BGR image, too.
 Prints medians, extremes and ratios of user and system time of the whole process while it
 reads; and wall time, which is another matter on a machine that is shared.
 """
@@ -29,7 +29,7 @@ from pipeline.clock import MonotonicClock
 from pipeline.memory.frame import FramePool
 from pipeline.preprocess.preprocessor import Preprocessor, PreprocessSettings
 from pipeline.sources import SourceSettings, file
-from pipeline.sources import pyav_frames as pictures
+from pipeline.sources import pyav_frames as images
 from pipeline.sources.synthetic import synthetic_frame
 
 __all__: list[str] = []
@@ -72,7 +72,7 @@ def play(path: str, repeat: int, show: bool) -> int:
 
 def measure(name: str, path: str, repeat: int, show: bool) -> tuple[float, float]:
     """Milliseconds of CPU and of wall time for each frame, in this process."""
-    pictures.LEAST_PIXELS = 0  # of any clip
+    images.LEAST_PIXELS = 0  # of any clip
     if name == "bgr":
         setattr(file, "_movie", lambda *_: None)  # noqa: B010
     elif name == "planes, 1 thread":

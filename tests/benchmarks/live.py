@@ -39,7 +39,7 @@ WARM_UP = 15
 
 
 def frames() -> list[npt.NDArray[np.uint8]]:
-    """A few pictures that are not all alike."""
+    """A few images that are not all alike."""
     random = np.random.default_rng(1)
     return [random.integers(0, 256, (HEIGHT, WIDTH, 3), np.uint8) for _ in range(8)]
 
@@ -54,13 +54,13 @@ def direct(folder: Path, seconds: float) -> dict[str, float]:
     request = compiled.create_infer_request()
     small, rgb = np.empty((320, 320, 3), np.uint8), np.empty((1, 320, 320, 3), np.uint8)
     request.set_input_tensor(openvino.Tensor(rgb))
-    pictures, ages = frames(), []
+    images, ages = frames(), []
     due = time.monotonic()
     for number in range(int(seconds * RATE)):
         due += 1 / RATE
         time.sleep(max(0.0, due - time.monotonic()))
         began = time.monotonic()
-        cv2.resize(pictures[number % len(pictures)], (320, 320), dst=small)
+        cv2.resize(images[number % len(images)], (320, 320), dst=small)
         cv2.cvtColor(small, cv2.COLOR_BGR2RGB, dst=rgb[0])
         request.infer()
         ages.append(time.monotonic() - began)
@@ -73,12 +73,12 @@ def live(folder: Path, seconds: float, rate: float) -> dict[str, float]:
     from pipeline.pipeline import new_event_loop
 
     async def given() -> AsyncIterator[npt.NDArray[np.uint8]]:
-        pictures, loop = frames(), asyncio.get_running_loop()
+        images, loop = frames(), asyncio.get_running_loop()
         due = loop.time()
         for number in range(int(seconds * rate)):
             due += 1 / rate
             await asyncio.sleep(due - loop.time())
-            yield pictures[number % len(pictures)]
+            yield images[number % len(images)]
 
     config = {
         "source": {"overflow": "latest"},

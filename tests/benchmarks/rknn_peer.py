@@ -4,7 +4,7 @@
 
 PYTHON is that of an environment with the peer (tests/foreign/prepare.sh makes one), LIBRARY the
 stand-in, built as a release. Our own side is the installed package. Runs alternate, each in a
-process of its own, and the table has medians. Both sides get the same pictures as numpy arrays,
+process of its own, and the table has medians. Both sides get the same images as numpy arrays,
 keep three cores busy by the asynchronous interface and hand out float32 in capture order; one pass
 checks each result against numpy before the measured one. "ours int8" hands out the raw content.
 
@@ -39,7 +39,7 @@ from standin import Standin
 
 __all__ = ["main"]
 
-PICTURES = 16
+IMAGES = 16
 IN_FLIGHT = 6
 WARM_UP = 64
 
@@ -47,12 +47,12 @@ Check = Callable[[int, list[Any]], None]
 
 
 class Job:
-    """What one side has to do: frames of a few pictures, and how it is measured."""
+    """What one side has to do: frames of a few images, and how it is measured."""
 
     def __init__(self, model: Model, path: str, library: str, frames: int) -> None:
         shape = model.inputs[0].shapes[0]
         rng = np.random.default_rng(0)
-        images = [rng.integers(0, 256, shape, np.uint8) for _ in range(PICTURES)]
+        images = [rng.integers(0, 256, shape, np.uint8) for _ in range(IMAGES)]
         self.rows = [np.ascontiguousarray(image.transpose(0, 2, 3, 1)) for image in images]
         self.raw = [model.run([image]) for image in images]
         self.real = [model.real(raw) for raw in self.raw]
@@ -65,17 +65,17 @@ class Job:
     def verify(self, number: int, outputs: list[Any]) -> None:
         """Raises AssertionError where a frame's outputs are not numpy's."""
         wanted_all = self.real if outputs[0].dtype == np.float32 else self.raw
-        for got, wanted in zip(outputs, wanted_all[number % PICTURES], strict=True):
+        for got, wanted in zip(outputs, wanted_all[number % IMAGES], strict=True):
             np.testing.assert_array_equal(got, wanted)
 
     def look(self, number: int, outputs: list[Any]) -> None:
         """Next to nothing of a consumer."""
         for output in outputs:
-            output.flat[number % PICTURES]
+            output.flat[number % IMAGES]
 
     def measured(self, one_pass: Callable[[int, Check], None]) -> dict[str, float]:
         """Costs for each frame of a pass, after one that checks the results."""
-        one_pass(max(WARM_UP, PICTURES), self.verify)
+        one_pass(max(WARM_UP, IMAGES), self.verify)
         before = self.standin.stats()
         cpu, wall = time.process_time_ns(), time.monotonic_ns()
         one_pass(self.frames, self.look)
@@ -118,7 +118,7 @@ def run_peer(job: Job) -> dict[str, float]:
                 done.set()
 
         for number in range(frames):
-            rows = job.rows[number % PICTURES]
+            rows = job.rows[number % IMAGES]
             session.run_async(None, {job.input_name: rows}, receive, number)
         if not done.wait(120) or problems:
             raise RuntimeError(f"the peer failed: {problems[:1]}")
@@ -145,7 +145,7 @@ def run_ours(job: Job, options: dict[str, Any]) -> dict[str, float]:
             if len(flying) == IN_FLIGHT:
                 await take()
             slot = await ring.acquire()
-            np.copyto(slot.inputs[0], job.rows[number % PICTURES])
+            np.copyto(slot.inputs[0], job.rows[number % IMAGES])
             flying.append((number, slot, slot.submit()))
         while flying:
             await take()

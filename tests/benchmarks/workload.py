@@ -65,12 +65,12 @@ def make_model(name: str, path: Path, *, in_graph: bool) -> None:
     from openvino import opset13 as ops
 
     if in_graph:
-        given = ops.parameter([1, SIDE, SIDE, 3], np.uint8, name="picture")
+        given = ops.parameter([1, SIDE, SIDE, 3], np.uint8, name="image")
     else:
-        given = ops.parameter([1, 3, SIDE, SIDE], np.float32, name="picture")
+        given = ops.parameter([1, 3, SIDE, SIDE], np.float32, name="image")
     node = given
     if name == "tiny":
-        # Before anything else, as converting the whole picture would be most of the cost.
+        # Before anything else, as converting the whole image would be most of the cost.
         rows = 1 if in_graph else 2
         ends = (np.array(side) for side in ([0, 0], [SIDE, SIDE], [16, 16], [rows, rows + 1]))
         node = ops.slice(node, *ends)
@@ -105,11 +105,11 @@ def make_clip(path: Path, width: int, height: int, frames: int = FRAMES) -> None
     part.rename(path)
 
 
-def _detector(picture: openvino.Node) -> list[openvino.Node]:
+def _detector(image: openvino.Node) -> list[openvino.Node]:
     from openvino import opset13 as ops
 
     random = np.random.default_rng(20261130)
-    node = _convolution(random, picture, 3, 16, 3, 2)
+    node = _convolution(random, image, 3, 16, 3, 2)
     channels = 16
     for wide, stride in _BLOCKS:
         node = _depthwise(random, node, channels, stride)
@@ -123,9 +123,9 @@ def _detector(picture: openvino.Node) -> list[openvino.Node]:
     return [_named(flat_boxes, "boxes"), _named(flat_scores, "scores")]
 
 
-def _tiny(picture: openvino.Node) -> list[openvino.Node]:
+def _tiny(image: openvino.Node) -> list[openvino.Node]:
     random = np.random.default_rng(7)
-    return [_named(_convolution(random, picture, 3, 8, 1, 1, relu=False), "features")]
+    return [_named(_convolution(random, image, 3, 8, 1, 1, relu=False), "features")]
 
 
 def _named(node: openvino.Node, name: str) -> openvino.Node:

@@ -45,10 +45,10 @@ async def test_specs_are_those_of_the_arrays(executor: Executor, ring: Ring) -> 
             assert spec.row_stride == 0 or spec.row_stride == view.strides[1]
 
 
-async def test_a_picture_goes_in_as_bytes(executor: Executor) -> None:
-    picture = executor.inputs[0]
-    assert picture.dtype == np.uint8
-    assert picture.layout == "NHWC"
+async def test_a_image_goes_in_as_bytes(executor: Executor) -> None:
+    image = executor.inputs[0]
+    assert image.dtype == np.uint8
+    assert image.layout == "NHWC"
 
 
 @pytest.mark.both_loops

@@ -82,7 +82,7 @@ async def driver(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
     made.clean()
 
 
-def picture(seed: int) -> Array:
+def make_image(seed: int) -> Array:
     return np.random.default_rng(seed).integers(0, 256, IMAGE.shape, np.uint8)
 
 
@@ -94,7 +94,7 @@ def hoard(executor: Executor, kept: list[Array]) -> None:
 
 async def check_run(executor: Executor, ring: Ring, seed: int) -> None:
     """A run on the slot's own memory gives what it has to."""
-    image = picture(seed)
+    image = make_image(seed)
     async with ring.slot() as slot:
         slot.inputs[0][...] = image
         await executor.run(slot)
@@ -154,7 +154,7 @@ async def test_fault_09_a_block_is_not_reissued_while_it_is_referred_to(
         slot = await ring.acquire()
         image, spare = executor.allocate("input", 0), executor.allocate("input", 0)
         place, elsewhere = address(image), address(spare)
-        image[...] = wanted = picture(9)
+        image[...] = wanted = make_image(9)
         run = slot.submit({0: image})
         try:
             del image, spare  # freed, the first while the engine reads it
@@ -177,7 +177,7 @@ async def test_fault_10_the_last_reference_frees(driver: Driver, until: Until) -
         before = driver.count("allocations")
         for seed in range(100):
             async with ring.slot() as slot:
-                slot.inputs[0][...] = picture(seed)
+                slot.inputs[0][...] = make_image(seed)
                 output = executor.allocate("output", 0)
                 await executor.run(slot, outputs={0: output})
                 kept = output[0, 3:]  # a slice is a reference as well
@@ -218,7 +218,7 @@ async def test_fault_12_nothing_stays_bound_after_a_run(
     monkeypatch.setenv("STANDIN_NNRT_FAIL_RUNS", str(failing))
     async with driver.open() as executor, executor.ring(DEPTH) as ring:
         image, output = executor.allocate("input", 0), executor.allocate("output", 0)
-        image[...] = picture(1)
+        image[...] = make_image(1)
         async with ring.slot() as slot:
             await executor.run(slot, {0: image}, {0: output})
         before = output.copy()
@@ -244,7 +244,7 @@ async def test_fault_13_copying_allocates_nothing(driver: Driver) -> None:
         before = nnrt_standin.statistics(driver.version)
         places = set()
         for seed in range(200):
-            image, output = picture(seed), np.zeros(WIDE.shape, WIDE.dtype)
+            image, output = make_image(seed), np.zeros(WIDE.shape, WIDE.dtype)
             async with ring.slot() as slot:
                 places.add((slot.index, address(slot.inputs[0])))
                 report = await executor.run(slot, {0: image}, {0: output})
@@ -264,7 +264,7 @@ async def test_fault_15_only_the_base_of_a_live_block_is_bound(driver: Driver) -
         beginning = wide[:, :10]  # a block, but another tensor's
         for target in (inside, beginning):
             async with ring.slot() as slot:
-                slot.inputs[0][...] = image = picture(15)
+                slot.inputs[0][...] = image = make_image(15)
                 report = await executor.run(slot, outputs={1: target})
                 assert report.outputs == ("slot", "copied")
             np.testing.assert_array_equal(target, nnrt_standin.expected([image], NARROW, 1))

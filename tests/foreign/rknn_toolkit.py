@@ -45,12 +45,12 @@ def convert(folder: Path, model: str, kind: str) -> None:
     """Make the .rknn file of one kind, and write what the simulator makes of the frames."""
     from rknn.api import RKNN
 
-    pictures = np.load(folder / "frames.npy")
-    _, height, width, channels = pictures.shape
+    images = np.load(folder / "frames.npy")
+    _, height, width, channels = images.shape
     calibration = []
-    for number in np.linspace(0, len(pictures) - 1, CALIBRATION).astype(int):
+    for number in np.linspace(0, len(images) - 1, CALIBRATION).astype(int):
         path = folder / f"calibration{number}.npy"
-        np.save(path, pictures[number].transpose(2, 0, 1)[None])  # the toolkit wants NCHW here
+        np.save(path, images[number].transpose(2, 0, 1)[None])  # the toolkit wants NCHW here
         calibration.append(f"{path}\n")
     (folder / "calibration.txt").write_text("".join(calibration))
     toolkit = RKNN(verbose=False)
@@ -71,7 +71,7 @@ def convert(folder: Path, model: str, kind: str) -> None:
     for name, step in steps.items():
         if (code := step()) != 0:
             raise SystemExit(f"{kind}: the toolkit could not {name}: {code}")
-    runs = [toolkit.inference(inputs=[one[None]], data_format=["nhwc"]) for one in pictures]
+    runs = [toolkit.inference(inputs=[one[None]], data_format=["nhwc"]) for one in images]
     np.savez(folder / f"{kind}.npz", *map(np.concatenate, zip(*runs, strict=True)))
 
 
@@ -81,7 +81,7 @@ def convert(folder: Path, model: str, kind: str) -> None:
 class Played(NamedTuple):
     """A clip as the model saw it, and what was made of it."""
 
-    pictures: Array  # (N, H, W, 3) in the model's order of colors
+    images: Array  # (N, H, W, 3) in the model's order of colors
     outputs: list[Array]  # one for each output, (N, C, H, W)
     names: list[str]
     mapping: FrameMapping
@@ -100,7 +100,7 @@ def play(frames: int | None, precision: str | None) -> Played:
     _, channels, height, width = pipeline.config.model.input_shape or ()
     spec = _native.TensorSpec("frame", "uint8", [1, height, width, channels], "NHWC")
     preprocessor = Preprocessor(pipeline.config.preprocess, swap_colors=True)
-    pictures: list[Array] = []
+    images: list[Array] = []
     outputs: list[list[Array]] = []
     names: list[str] = []
 
@@ -108,18 +108,18 @@ def play(frames: int | None, precision: str | None) -> Played:
         async with pipeline:
             async for result in pipeline:
                 assert result.image is not None
-                if not pictures:
+                if not images:
                     rows, columns, _ = result.image.shape
                     preprocessor.open(FrameFormat(columns, rows), spec)
-                picture = np.empty((1, height, width, channels), np.uint8)
-                preprocessor.process(result.image, picture, len(pictures))
-                pictures.append(picture)
+                image = np.empty((1, height, width, channels), np.uint8)
+                preprocessor.process(result.image, image, len(images))
+                images.append(image)
                 outputs.append([output.array.copy() for output in result.outputs])
                 names[:] = [output.name for output in result.outputs]
 
     asyncio.run(run())
     tensors = [np.concatenate(arrays) for arrays in zip(*outputs, strict=True)]
-    return Played(np.concatenate(pictures), tensors, names, preprocessor.mapping)
+    return Played(np.concatenate(images), tensors, names, preprocessor.mapping)
 
 
 def faces(played: Played, outputs: Sequence[Array]) -> list[Detections]:
@@ -129,7 +129,7 @@ def faces(played: Played, outputs: Sequence[Array]) -> list[Detections]:
     from pipeline.postprocess import make_postprocess
 
     decoder = make_postprocess(load(ROOT / "configs/demo.yaml").postprocess)
-    shape = [1, *played.pictures.shape[1:]]
+    shape = [1, *played.images.shape[1:]]
     decoder.open(
         [_native.TensorSpec("frame", "uint8", shape, "NHWC")],
         [
@@ -139,7 +139,7 @@ def faces(played: Played, outputs: Sequence[Array]) -> list[Detections]:
     )
     return [
         decoder.process([array[number : number + 1] for array in outputs], played.mapping)
-        for number in range(len(played.pictures))
+        for number in range(len(played.images))
     ]
 
 
@@ -211,7 +211,7 @@ def simulate(folder: Path, python: str, kind: str) -> list[Array]:
 def work(folder: Path, chosen: argparse.Namespace) -> None:
     """Play, convert, simulate, and print two tables."""
     reference = play(chosen.frames, "f32")
-    np.save(folder / "frames.npy", reference.pictures)
+    np.save(folder / "frames.npy", reference.images)
     sides = {"OpenVINO, its own precision": play(chosen.frames, None).outputs}
     for kind in KINDS:
         sides[f"simulator, {kind}"] = simulate(folder, chosen.toolkit_python, kind)

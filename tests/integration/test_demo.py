@@ -140,7 +140,7 @@ def _decoded(path: str) -> Any:
 _request: Any = None
 
 
-def infer(picture: npt.NDArray[np.float32]) -> list[npt.NDArray[np.float32]]:
+def infer(image: npt.NDArray[np.float32]) -> list[npt.NDArray[np.float32]]:
     """The model through OpenVINO's own Python interface, on a float RGB NCHW frame."""
     global _request
     if _request is None:
@@ -149,7 +149,7 @@ def infer(picture: npt.NDArray[np.float32]) -> list[npt.NDArray[np.float32]]:
         model = core.read_model(MODEL)
         model.reshape([1, 3, SIZE, SIZE])
         _request = core.compile_model(model, "CPU").create_infer_request()
-    _request.infer([picture])
+    _request.infer([image])
     return [_request.get_output_tensor(index).data for index in range(4)]
 
 

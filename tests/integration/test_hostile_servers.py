@@ -34,10 +34,10 @@ FULL = os.environ.get("PIPELINE_HOSTILE") == "full"
 STEP = 1 if FULL else 61  # bytes from one cut to the next
 SECONDS = 1.0  # that a server may take
 GRACE = 10.0  # seconds more until something is a hang
-_OK, _PICTURE = cv2.imencode(".jpg", synthetic_frame(1, 64, 48))
-PICTURE = _PICTURE.tobytes()
+_OK, _JPEG = cv2.imencode(".jpg", synthetic_frame(1, 64, 48))
+IMAGE = _JPEG.tobytes()
 NAMES = [
-    *(f"http-{name}" for name in http_answers(PICTURE)),
+    *(f"http-{name}" for name in http_answers(IMAGE)),
     *(f"rtsp-{name}" for name in RTSP),
     *(f"{scheme}-{name}" for scheme in ("https", "rtsps", "tcp") for name in TLS),
 ]
@@ -49,7 +49,7 @@ def urls() -> Iterator[dict[str, str]]:
     folder = Path(__file__).parents[1]
     command = [sys.executable, "-m", "servers.run_hostile"]
     with subprocess.Popen(
-        [*command, base64.b64encode(PICTURE).decode(), str(STEP)],
+        [*command, base64.b64encode(IMAGE).decode(), str(STEP)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(folder)},

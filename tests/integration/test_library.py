@@ -118,17 +118,17 @@ async def test_a_result_is_borrowed_until_the_next_turn() -> None:
         iterator = aiter(pipeline)
         first = await anext(iterator)
         kept = first.copy()
-        picture = first.image
-        expected = picture.copy()
+        image = first.image
+        expected = image.copy()
         with pytest.raises(ValueError, match="read-only"):
-            picture[0, 0, 0] = 1
+            image[0, 0, 0] = 1
         await anext(iterator)
         for borrowed in ("image", "outputs"):
             with pytest.raises(ClosedError, match="result 0"):
                 getattr(first, borrowed)
         assert len(first.detections) == 0  # its own
         await anext(iterator)
-        np.testing.assert_array_equal(picture, expected)  # a view keeps its buffer
+        np.testing.assert_array_equal(image, expected)  # a view keeps its buffer
         np.testing.assert_array_equal(kept.image, expected)
         assert kept.outputs[0].array.shape == (1, 10)
         with pytest.raises(StopAsyncIteration):

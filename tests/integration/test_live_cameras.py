@@ -202,7 +202,7 @@ async def test_garbage_in_the_stream(
 
 
 @every_kind
-async def test_a_picture_that_never_changes_is_told_and_opened_again(
+async def test_a_image_that_never_changes_is_told_and_opened_again(
     kind: Callable[..., Server], behaviour: dict[str, Any], until: Until
 ) -> None:
     with kind(**behaviour, still=True) as server:

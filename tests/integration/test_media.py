@@ -51,7 +51,7 @@ def damaged_clip(tmp_path: Path) -> Path:
     return path
 
 
-async def test_damaged_pictures_are_counted_in_every_figure(damaged_clip: Path) -> None:
+async def test_damaged_images_are_counted_in_every_figure(damaged_clip: Path) -> None:
     config = {"source": {"uri": str(damaged_clip)}, "model": {"engine": "simulated"}}
     async with Pipeline(config) as pipeline, Service(pipeline, port=0) as service:
         results = [result.sequence async for result in pipeline]

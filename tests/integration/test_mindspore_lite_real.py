@@ -55,7 +55,7 @@ def open_model(path: Path, library: str, **settings: Any) -> AwaitableContext[Ex
     return Executor.open(path, engine="mindspore_lite", library=library, **settings)
 
 
-def pictures(executor: Executor, count: int) -> list[Array]:
+def make_images(executor: Executor, count: int) -> list[Array]:
     random = np.random.default_rng(5)
     shape = executor.inputs[0].shape
     return [random.integers(0, 256, shape).astype(np.float32) for _ in range(count)]
@@ -118,7 +118,7 @@ async def test_20000_runs_in_place_allocate_nothing_and_stay_flat(
             "input 0 'input.1'": "zero-copy, read in place",
             **{f"output {i} '{537 + i}'": EXTERNAL for i in range(4)},
         }
-        images = pictures(executor, 8)
+        images = make_images(executor, 8)
         wanted = [await compute(executor, ring, image) for image in images]
         assert not np.array_equal(wanted[0][0], wanted[1][0])
         before = executor.counters().allocations
@@ -145,7 +145,7 @@ async def test_a_caller_s_own_memory_is_bound_and_left_alone_afterwards(
     models: dict[int, Path], library: str
 ) -> None:
     async with open_model(models[SMALL], library) as executor, executor.ring(2) as ring:
-        one, other = pictures(executor, 2)
+        one, other = make_images(executor, 2)
         wanted = await compute(executor, ring, one)
         image, scores = executor.allocate("input", 0), executor.allocate("output", 0)
         image[...] = one
@@ -169,7 +169,7 @@ async def test_the_input_can_have_another_shape(models: dict[int, Path], library
     ):
         assert executor.inputs[0].shape == (1, 64, 96, 3)
         assert executor.outputs[3].shape == (1, 10, 16, 24)
-        outputs = await compute(executor, ring, pictures(executor, 1)[0])
+        outputs = await compute(executor, ring, make_images(executor, 1)[0])
         assert [array.shape for array in outputs] == [spec.shape for spec in executor.outputs]
 
 
@@ -178,7 +178,7 @@ async def test_contexts_run_side_by_side(models: dict[int, Path], library: str) 
         open_model(models[SMALL], library, contexts=2) as executor,
         executor.ring(4) as ring,
     ):
-        images = pictures(executor, 4)
+        images = make_images(executor, 4)
         wanted = [await compute(executor, ring, image) for image in images]
 
         async def task(number: int) -> None:
@@ -196,7 +196,7 @@ async def test_opening_and_closing_leaks_nothing(models: dict[int, Path], librar
             open_model(models[SMALL], library, contexts=2) as executor,
             executor.ring(2) as ring,
         ):
-            await compute(executor, ring, pictures(executor, 1)[0])
+            await compute(executor, ring, make_images(executor, 1)[0])
         counters = executor.counters()
         assert counters.live_blocks == 0
         assert counters.frees == counters.allocations

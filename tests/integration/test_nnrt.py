@@ -284,12 +284,12 @@ def test_the_shipped_configuration(only_v2: Setup) -> None:
 # As a program uses it.
 
 
-def picture(seed: int) -> Any:
+def make_image(seed: int) -> Any:
     return np.random.default_rng(seed).integers(0, 256, IMAGE.shape, np.uint8)
 
 
 async def check_run(executor: Executor, ring: Ring, seed: int) -> None:
-    image = picture(seed)
+    image = make_image(seed)
     async with ring.slot() as slot:
         slot.inputs[0][...] = image
         await executor.run(slot)
@@ -358,7 +358,7 @@ async def test_a_model_in_use_is_not_tried_again(setup: Setup, switch: Switch) -
         await check_run(executor, ring, 2)
 
 
-async def test_a_picture_becomes_what_the_model_wants(setup: Setup) -> None:
+async def test_a_image_becomes_what_the_model_wants(setup: Setup) -> None:
     planes = StandInTensor("image", "float32", (1, 3, HEIGHT, WIDTH), "NCHW")
     setup.write((planes,), OUTPUTS)
     mean, scale = (10.0, 20.0, 30.0), (2.0, 4.0, 8.0)
@@ -368,7 +368,7 @@ async def test_a_picture_becomes_what_the_model_wants(setup: Setup) -> None:
         assert executor.inputs[0].dtype == np.uint8
         assert executor.inputs[0].shape == IMAGE.shape
         for seed in range(5):
-            image = picture(seed)
+            image = make_image(seed)
             rgb = image[..., ::-1].astype(np.float32)
             seen = (rgb - np.array(mean, np.float32)) / np.array(scale, np.float32)
             wanted = nnrt_standin.expected([seen.transpose(0, 3, 1, 2)], TOTAL)

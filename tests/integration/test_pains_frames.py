@@ -61,7 +61,7 @@ async def test_every_lost_frame_is_counted_with_its_camera_and_cause() -> None:
     assert stats.results == taken + stats.undelivered.get("program", 0)
 
 
-async def test_a_frozen_picture_is_noticed_and_its_camera_opened_again(until: Until) -> None:
+async def test_a_frozen_image_is_noticed_and_its_camera_opened_again(until: Until) -> None:
     """ultralytics 10127: frozen frames go unnoticed."""
     with MjpegServer(fps=50, still=True) as server:
         async with running(config(source=camera(server, stale_after_s=0.3))) as pipe:

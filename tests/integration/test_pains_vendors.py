@@ -52,17 +52,17 @@ class Rockchip:
     def count(self, name: str) -> int:
         return self.standin.stats()[name]
 
-    def picture(self, seed: int) -> Array:
+    def make_image(self, seed: int) -> Array:
         return np.random.default_rng(seed).integers(0, 256, (32, 32, 3), np.uint8)
 
-    def expected(self, picture: Array) -> Array:
-        return self.model.real(self.model.run([np.moveaxis(picture, -1, 0)[None]], 0))[0]
+    def expected(self, pixels: Array) -> Array:
+        return self.model.real(self.model.run([np.moveaxis(pixels, -1, 0)[None]], 0))[0]
 
     async def check_run(self, executor: Executor, ring: Ring, seed: int) -> None:
         async with ring.slot() as slot:
-            slot.inputs[0][0] = picture = self.picture(seed)
+            slot.inputs[0][0] = pixels = self.make_image(seed)
             await executor.run(slot)
-            np.testing.assert_array_equal(slot.outputs[0], self.expected(picture))
+            np.testing.assert_array_equal(slot.outputs[0], self.expected(pixels))
 
 
 @pytest.fixture
@@ -138,13 +138,13 @@ async def test_an_engine_that_keeps_old_addresses_is_seen_through(
     async with auto as executor, executor.ring(3) as ring:
         assert executor.notes()["binding"].startswith("context_per_slot")
         slot = await ring.acquire()
-        slot.inputs[0][0] = picture = npu.picture(0)
+        slot.inputs[0][0] = pixels = npu.make_image(0)
         await executor.run(slot)
         view = slot.outputs[0]
         slot.release()
         for seed in range(1, 20):  # on the other slots
             await npu.check_run(executor, ring, seed)
-        np.testing.assert_array_equal(view, npu.expected(picture))
+        np.testing.assert_array_equal(view, npu.expected(pixels))
         del view
     insisting = npu.open(contexts=1, options={"binding": "rebind"})
     with pytest.raises(EngineError, match=r"options\.binding: this runtime ignores memory"):
@@ -156,12 +156,12 @@ async def test_outputs_are_given_back_and_runs_make_no_garbage(npu: Rockchip) ->
     """rknn-toolkit2 207, 42: memory grows until the board dies."""
     general = npu.open(contexts=1, options={"mode": "general"})
     async with general as executor, executor.ring(2) as ring:
-        picture = npu.picture(0)
+        pixels = npu.make_image(0)
 
         async def work(runs: int) -> None:
             for _ in range(runs):
                 async with ring.slot() as slot:
-                    slot.inputs[0][0] = picture
+                    slot.inputs[0][0] = pixels
                     await executor.run(slot)
 
         await work(100)
@@ -202,11 +202,11 @@ async def test_memory_is_its_contexts_own_and_is_left_alone_while_that_runs(
         async def ask(seed: int) -> None:
             async with ring.slot() as slot:
                 image = executor.allocate("input", 0, slot.context)
-                image[0] = picture = npu.picture(seed)
+                image[0] = pixels = npu.make_image(seed)
                 report = slot.submit({0: image})
                 del image  # while its context may be running
                 assert (await report).inputs == ("bound",)
-                np.testing.assert_array_equal(slot.outputs[0], npu.expected(picture))
+                np.testing.assert_array_equal(slot.outputs[0], npu.expected(pixels))
 
         await asyncio.gather(*map(ask, range(40)))
         executor.trim()
@@ -248,10 +248,10 @@ async def test_buffers_are_sized_and_laid_out_as_the_npu_says(npu: Rockchip) -> 
     model = npu.use("mixed")
     opening = npu.open(options={"dequantize": False})
     async with opening as executor, executor.ring(1) as ring, ring.slot() as slot:
-        slot.inputs[0][0] = picture = npu.picture(1)
+        slot.inputs[0][0] = pixels = npu.make_image(1)
         slot.inputs[1][...] = vector = np.arange(10).reshape(slot.inputs[1].shape)
         await executor.run(slot)
-        wanted = model.run([np.moveaxis(picture, -1, 0)[None], vector.astype(np.int8)])
+        wanted = model.run([np.moveaxis(pixels, -1, 0)[None], vector.astype(np.int8)])
         for given, spec, raw in zip(slot.outputs, executor.outputs, wanted, strict=True):
             assert (given.dtype, given.shape) == (spec.dtype, tuple(spec.shape))
             np.testing.assert_array_equal(given, raw, err_msg=spec.name)

@@ -70,13 +70,13 @@ def tiny(tmp_path: Path) -> Model:
     return model
 
 
-def _pictures(size: int = 32, count: int = DISTINCT) -> list[Array]:
+def _images(size: int = 32, count: int = DISTINCT) -> list[Array]:
     rng = np.random.default_rng(7)
     return [rng.integers(0, 256, (size, size, 3), np.uint8) for _ in range(count)]
 
 
-def _expected(model: Model, picture: Array, shape: int = 0) -> list[Array]:
-    return model.real(model.run([np.moveaxis(picture, -1, 0)[None]], shape))
+def _expected(model: Model, image: Array, shape: int = 0) -> list[Array]:
+    return model.real(model.run([np.moveaxis(image, -1, 0)[None]], shape))
 
 
 def _descriptors() -> int:
@@ -92,12 +92,12 @@ def test_frames_in_order_without_allocations(
     mode: str, tmp_path: Path, tiny: Model, standin: Standin
 ) -> None:
     """Through the whole pipeline: values, order, memory, descriptors, pointers."""
-    pictures = _pictures()
-    expected = [_expected(tiny, picture)[0] for picture in pictures]
+    images = _images()
+    expected = [_expected(tiny, image)[0] for image in images]
 
     async def frames() -> AsyncIterator[Array]:
         for i in range(FRAMES):
-            yield pictures[i % DISTINCT]
+            yield images[i % DISTINCT]
 
     config = {
         "source": {"overflow": "block"},
@@ -203,11 +203,11 @@ async def test_shapes_change_while_open(tmp_path: Path, standin: Standin) -> Non
         for shape, size in ((1, 32), (0, 64), (2, 16), (0, 64)):
             await executor.reshape((1, size, size, 3))
             assert executor.inputs[0].shape == (1, size, size, 3)
-            for picture in _pictures(size, 6):
+            for image in _images(size, 6):
                 async with ring.slot() as slot:
-                    slot.inputs[0][0] = picture
+                    slot.inputs[0][0] = image
                     await executor.run(slot)
-                    assert np.array_equal(slot.outputs[0], _expected(model, picture, shape)[0])
+                    assert np.array_equal(slot.outputs[0], _expected(model, image, shape)[0])
         async with ring.slot() as slot:
             slot.inputs[0][...] = 0
             with pytest.raises(SlotStateError, match=r"slot \d is filling"):
@@ -215,9 +215,9 @@ async def test_shapes_change_while_open(tmp_path: Path, standin: Standin) -> Non
 
 
 async def test_a_camera_buffer_is_bound(tmp_path: Path, tiny: Model, standin: Standin) -> None:
-    picture = _pictures(count=1)[0]
+    image = _images(count=1)[0]
     descriptor = os.memfd_create("camera")
-    os.write(descriptor, picture.tobytes())
+    os.write(descriptor, image.tobytes())
     opening = pipeline.Executor.open(
         tmp_path / "tiny.rknn",
         engine="rknn",
@@ -230,7 +230,7 @@ async def test_a_camera_buffer_is_bound(tmp_path: Path, tiny: Model, standin: St
         async with ring.slot() as slot:
             report = await executor.run(slot, {0: camera})
             assert report.inputs == ("bound",)
-            assert np.array_equal(slot.outputs[0], _expected(tiny, picture)[0])
+            assert np.array_equal(slot.outputs[0], _expected(tiny, image)[0])
         del camera
 
 
@@ -241,16 +241,16 @@ async def test_a_failed_run_names_core_and_driver(
     opening = pipeline.Executor.open(
         tmp_path / "tiny.rknn", engine="rknn", library=standin.path, contexts=1
     )
-    picture = _pictures(count=1)[0]
+    image = _images(count=1)[0]
     async with opening as executor, executor.ring(2) as ring:
         async with ring.slot() as slot:
-            slot.inputs[0][0] = picture
+            slot.inputs[0][0] = image
             with pytest.raises(RunError, match=r"core 0 .*driver 0\.9\.8.*RKNN_ERR_FAIL \(-1\)"):
                 await executor.run(slot)
         async with ring.slot() as slot:
-            slot.inputs[0][0] = picture
+            slot.inputs[0][0] = image
             await executor.run(slot)
-            assert np.array_equal(slot.outputs[0], _expected(tiny, picture)[0])
+            assert np.array_equal(slot.outputs[0], _expected(tiny, image)[0])
 
 
 async def test_settings_that_cannot_be(tmp_path: Path, tiny: Model, library: Path) -> None:
@@ -329,10 +329,10 @@ def test_without_a_library(named: bool, tmp_path: Path, tiny: Model) -> None:
 
 
 def test_colors_are_swapped_for_the_model(tmp_path: Path, tiny: Model, standin: Standin) -> None:
-    picture = _pictures(count=1)[0]
+    image = _images(count=1)[0]
 
     async def frames() -> AsyncIterator[Array]:
-        yield picture
+        yield image
 
     async def main(color: str) -> Array:
         config = {
@@ -348,5 +348,5 @@ def test_colors_are_swapped_for_the_model(tmp_path: Path, tiny: Model, standin: 
                 return result.outputs[0].array.copy()
         raise AssertionError("no result")
 
-    assert np.array_equal(asyncio.run(main("bgr")), _expected(tiny, picture)[0])
-    assert np.array_equal(asyncio.run(main("rgb")), _expected(tiny, picture[..., ::-1])[0])
+    assert np.array_equal(asyncio.run(main("bgr")), _expected(tiny, image)[0])
+    assert np.array_equal(asyncio.run(main("rgb")), _expected(tiny, image[..., ::-1])[0])

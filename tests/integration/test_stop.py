@@ -205,7 +205,7 @@ async def never() -> AsyncIterator[Image]:
 
 
 @pytest.mark.both_loops
-async def test_while_the_first_picture_never_comes(stop: Stop, until: Until) -> None:
+async def test_while_the_first_image_never_comes(stop: Stop, until: Until) -> None:
     asked, finished = asyncio.Event(), asyncio.Event()
 
     async def frames() -> AsyncIterator[Image]:

@@ -33,7 +33,7 @@ from tests.servers import (
     gstreamer_missing,
     read_number,
 )
-from tests.servers.picture import luma
+from tests.servers.numbered import luma
 from tests.usage import resident
 from tests.waiting import becomes
 
@@ -104,7 +104,7 @@ def playing(url: str, **more: Any) -> Iterator[Player]:
 
 
 @pytest.mark.parametrize(("kind", "transport"), EVERY_KIND)
-def test_a_new_size_in_the_middle_is_told_and_pictures_go_on(
+def test_a_new_size_in_the_middle_is_told_and_images_go_on(
     kind: Callable[..., Server], transport: str
 ) -> None:
     with kind(resize_after=30) as server, playing(server.url, transport=transport) as player:
@@ -125,7 +125,7 @@ def test_rtsp_goes_over_the_transport_that_is_set_and_no_other(set_to: str, offe
         Player(server.url, transport=set_to)
 
 
-def test_a_size_that_is_told_only_by_the_first_picture() -> None:
+def test_a_size_that_is_told_only_by_the_first_image() -> None:
     """A transport stream that is joined in the middle, over a protocol that only FFmpeg knows."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         thread = threading.Thread(target=_send_transport_stream, args=(listening,), daemon=True)
@@ -235,7 +235,7 @@ def test_an_interrupt_ends_an_open_that_waits() -> None:
 # --- it is slow or spoilt
 
 
-def test_a_trickle_of_jpeg_delivers_whole_pictures_or_times_out() -> None:
+def test_a_trickle_of_jpeg_delivers_whole_images_or_times_out() -> None:
     with MjpegServer() as server, playing(server.url, read_timeout_s=2.0) as player:
         server.tell(bytes_per_second=20_000.0)  # a frame has about 6 KB
         player.numbers(5)
@@ -247,7 +247,7 @@ def test_a_trickle_of_jpeg_delivers_whole_pictures_or_times_out() -> None:
 
 
 @needs_gstreamer
-def test_a_trickle_of_rtsp_delivers_whole_pictures_or_is_lost() -> None:
+def test_a_trickle_of_rtsp_delivers_whole_images_or_is_lost() -> None:
     with (
         RtspServer(transport="tcp") as server,
         TroubleProxy(server) as proxy,
@@ -269,7 +269,7 @@ def test_garbage_between_jpegs_is_passed_over(lengths: bool, garbage: int) -> No
 
 
 @pytest.mark.parametrize("kind", [pytest.param(RtspServer, marks=needs_gstreamer), MjpegServer])
-def test_garbage_in_everything_spoils_no_picture_that_is_handed_out(
+def test_garbage_in_everything_spoils_no_image_that_is_handed_out(
     kind: Callable[..., Server],
 ) -> None:
     with (

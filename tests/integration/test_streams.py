@@ -34,7 +34,7 @@ from tests.servers import (
     gstreamer_missing,
     read_number,
 )
-from tests.servers.picture import MODULUS, luma
+from tests.servers.numbered import MODULUS, luma
 from tests.waiting import becomes
 
 WATCHDOG = 30.0  # seconds until a hang is a failure; nothing waits for it otherwise
@@ -181,25 +181,25 @@ def parts(server: Server) -> Iterator[Parts]:
         yield Parts(server, stream)
 
 
-def test_pictures_change_their_size_after_so_many_and_end_after_so_many() -> None:
+def test_images_change_their_size_after_so_many_and_end_after_so_many() -> None:
     with MjpegServer(fps=100, resize_after=3, stop_after=5) as server, parts(server) as got:
         assert [got.size() for _ in range(6)] == [(320, 240)] * 3 + [(640, 480)] * 2 + [None]
 
 
-def test_a_still_camera_sends_one_picture_for_ever() -> None:
+def test_a_still_camera_sends_one_image_for_ever() -> None:
     with MjpegServer(fps=100, still=True) as server, parts(server) as got:
         images = [got.image() for _ in range(10)]
         assert all(image is not None and read_number(image) is not None for image in images)
         assert len({image.tobytes() for image in images if image is not None}) == 1
 
 
-def test_garbage_stands_between_pictures() -> None:
+def test_garbage_stands_between_images() -> None:
     with MjpegServer(fps=100, garbage=3000) as server, parts(server) as got:
         assert [got.size() for _ in range(3)] == [(320, 240)] * 3
         assert got.skipped > 3 * 2000  # some of it may look like a line of the header
 
 
-def test_a_picture_stops_in_its_middle_until_told() -> None:
+def test_a_image_stops_in_its_middle_until_told() -> None:
     with MjpegServer(fps=100, freeze_after=2) as server, parts(server) as got:
         assert (got.size(), got.size()) == ((320, 240), (320, 240))
         assert becomes(lambda: "frozen in the middle" in server.log)
@@ -218,7 +218,7 @@ def test_a_trickle_takes_as_long_as_its_bytes() -> None:
 # --- the servers themselves
 
 
-def test_the_number_in_a_picture_survives_and_damage_gives_none() -> None:
+def test_the_number_in_a_image_survives_and_damage_gives_none() -> None:
     for number in (0, 1, 0x5555, 0xAAAA, MODULUS - 1):
         for width, height in ((320, 240), (640, 480), (1280, 720)):
             grey = np.frombuffer(luma(number, width, height), np.uint8).reshape(height, width)

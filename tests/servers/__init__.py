@@ -7,7 +7,7 @@ here, since the RTSP server runs in the interpreter that has the GStreamer bindi
 from __future__ import annotations
 
 from .behaviour import HlsBehaviour, MjpegBehaviour, ProxyBehaviour, RtspBehaviour
-from .picture import read_number
+from .numbered import read_number
 from .process import Server, ServerError
 from .servers import HlsServer, MjpegServer, RtspServer, TroubleProxy, gstreamer_missing
 

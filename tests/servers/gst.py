@@ -8,7 +8,7 @@ from typing import Any
 
 from .behaviour import CodedBehaviour
 from .child import Child, Ticker, log
-from .picture import luma
+from .numbered import luma
 
 __all__ = ["CAMERA", "Feed", "GLib", "Gst", "GstRtsp", "GstRtspServer"]
 

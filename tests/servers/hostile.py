@@ -22,8 +22,8 @@ _JUNK = random.Random(5).randbytes(1 << 16)
 _SECONDS = 20.0  # a connection that is held open for nothing
 
 
-def _part(picture: bytes) -> bytes:
-    return b"--frame\r\nContent-Length: %d\r\n\r\n%s\r\n" % (len(picture), picture)
+def _part(image: bytes) -> bytes:
+    return b"--frame\r\nContent-Length: %d\r\n\r\n%s\r\n" % (len(image), image)
 
 
 def _wait(link: socket.socket) -> None:
@@ -76,14 +76,14 @@ def _typed(kind: bytes) -> bytes:
     return b"HTTP/1.1 200 OK\r\nContent-Type: " + kind + b"\r\nConnection: close\r\n\r\n"
 
 
-def _sized(picture: bytes, width: int, height: int) -> bytes:
+def _sized(image: bytes, width: int, height: int) -> bytes:
     """The frame, which announces another size than it has."""
-    at = picture.index(b"\xff\xc0") + 5
-    return picture[:at] + height.to_bytes(2, "big") + width.to_bytes(2, "big") + picture[at + 4 :]
+    at = image.index(b"\xff\xc0") + 5
+    return image[:at] + height.to_bytes(2, "big") + width.to_bytes(2, "big") + image[at + 4 :]
 
 
-def http_answers(picture: bytes) -> dict[str, Answer]:
-    part = _part(picture)
+def http_answers(image: bytes) -> dict[str, Answer]:
+    part = _part(image)
     chain = b"\xff\xe1\x00\x08\xff\xd8\xff\xe1\x00\x02" * 50_000
     chunked = ANSWER[:-2] + b"Transfer-Encoding: chunked\r\n\r\n"
     list_ = _typed(b"application/vnd.apple.mpegurl") + b"#EXTM3U\n#EXT-X-TARGETDURATION:1\n"
@@ -97,16 +97,16 @@ def http_answers(picture: bytes) -> dict[str, Answer]:
         "length": _once(ANSWER[:-2], b"Content-Length: 99999999999999999999\r\n\r\n", part),
         "negative-length": _once(ANSWER[:-2], b"Content-Length: -5\r\n\r\n", part),
         "part-length": _once(
-            ANSWER, b"--frame\r\nContent-Length: 9", b"9" * 30, b"\r\n\r\n", picture
+            ANSWER, b"--frame\r\nContent-Length: 9", b"9" * 30, b"\r\n\r\n", image
         ),
         "chunk": _once(chunked, b"FFFFFFFFFFFFFFFFFFFF\r\n", part),
         "negative-chunk": _once(chunked, b"-5\r\n", part),
         "endless-chunk": _endless(chunked, b"0" * 65536),
         "noise": _endless(ANSWER, _JUNK),
-        "endless-frame": _endless(ANSWER + picture[:400], b"\x55" * 65536),
+        "endless-frame": _endless(ANSWER + image[:400], b"\x55" * 65536),
         "chain": _once(ANSWER, part, b"\xff\xd8", chain, bytes(4)),
-        "giant": _once(ANSWER, part, _part(_sized(picture, 16000, 16000)) * 50),
-        "tiny": _once(ANSWER, part, _part(_sized(picture, 1, 1)), _part(_sized(picture, 0, 0))),
+        "giant": _once(ANSWER, part, _part(_sized(image, 16000, 16000)) * 50),
+        "tiny": _once(ANSWER, part, _part(_sized(image, 1, 1)), _part(_sized(image, 0, 0))),
         "challenge": _challenge(b"Digest foo"),
         "challenge-empty": _challenge(b'Digest realm=, nonce="x"'),
         "challenge-int": _challenge(b'Digest realm="x", nonce="y", qop="auth-int"'),

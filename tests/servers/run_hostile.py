@@ -27,9 +27,9 @@ def _asked(answer: Answer) -> Callable[[socket.socket], None]:
 def _main() -> None:
     """Print the URL of each; the end of standard input ends the process."""
     os.nice(10)  # what they send costs them more than us
-    picture = base64.b64decode(sys.argv[1])
-    part = b"--frame\r\nContent-Length: %d\r\n\r\n%s\r\n" % (len(picture), picture)
-    cameras = {f"http-{name}": _asked(answer) for name, answer in http_answers(picture).items()}
+    image = base64.b64decode(sys.argv[1])
+    part = b"--frame\r\nContent-Length: %d\r\n\r\n%s\r\n" % (len(image), image)
+    cameras = {f"http-{name}": _asked(answer) for name, answer in http_answers(image).items()}
     cameras |= {f"rtsp-{name}": serve for name, serve in RTSP.items()}
     cameras |= {f"https-{name}": serve for name, serve in TLS.items()}
     cameras |= {f"rtsps-{name}": serve for name, serve in TLS.items()}

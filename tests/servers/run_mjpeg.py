@@ -11,7 +11,7 @@ import numpy as np
 
 from .behaviour import MjpegBehaviour
 from .child import Child, Ticker, log
-from .picture import luma
+from .numbered import luma
 from .web import Handler, serve
 
 __all__: list[str] = []

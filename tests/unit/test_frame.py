@@ -177,7 +177,7 @@ def test_a_frame_of_planes_shows_bgr_made_once() -> None:
     assert (take(pool).image == 0).all()  # another frame now
 
 
-def test_pictures_are_made_where_they_are_asked_for_and_used_again() -> None:
+def test_images_are_made_where_they_are_asked_for_and_used_again() -> None:
     pool = FramePool(PLANES, 3)
     buffers = pool.nbytes
     assert buffers == 3 * 72 * 64
@@ -193,7 +193,7 @@ def test_pictures_are_made_where_they_are_asked_for_and_used_again() -> None:
 
 
 @pytest.mark.parametrize("matrix", ["601", "709"])
-def test_a_picture_for_every_frame_costs_no_memory(matrix: Matrix) -> None:
+def test_a_image_for_every_frame_costs_no_memory(matrix: Matrix) -> None:
     pool = FramePool(PLANES._replace(width=640, height=480, matrix=matrix), 2)
 
     def show() -> None:
@@ -222,7 +222,7 @@ def test_a_conversion_that_fails_leaves_no_view_behind() -> None:
     assert pool.free == 1
 
 
-def test_threads_share_one_picture_of_each_frame() -> None:
+def test_threads_share_one_image_of_each_frame() -> None:
     pool = FramePool(PLANES, 2)
     start = threading.Barrier(4)
     seen: list[list[tuple[int, int]]] = [[] for _ in range(100)]

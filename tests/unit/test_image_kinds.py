@@ -20,10 +20,10 @@ from tests.unit.playing import play, settings
 
 WIDTH, HEIGHT = 96, 64
 _Y, _X = np.mgrid[0:HEIGHT, 0:WIDTH]
-PICTURE = np.dstack([_X * 255 // WIDTH, _Y * 255 // HEIGHT, _X + 2 * _Y]).astype(np.uint8)
-GREY = np.asarray(cv2.cvtColor(PICTURE, cv2.COLOR_BGR2GRAY), np.uint8)
+IMAGE = np.dstack([_X * 255 // WIDTH, _Y * 255 // HEIGHT, _X + 2 * _Y]).astype(np.uint8)
+GREY = np.asarray(cv2.cvtColor(IMAGE, cv2.COLOR_BGR2GRAY), np.uint8)
 AS_GREY = np.dstack([GREY] * 3)
-OTHER = np.ascontiguousarray(PICTURE[::-1, ::-1])
+OTHER = np.ascontiguousarray(IMAGE[::-1, ::-1])
 ALPHA = np.where(_X < WIDTH // 2, 255, 0).astype(np.uint8)
 CMYK = base64.b64decode(  # 8x8, of one color: 30, 200, 90, 40 of 255
     "/9j/7gAOQWRvYmUAZAAAAAAA/9sAQwACAQEBAQECAQEBAgICAgIEAwICAgIFBAQDBAYFBgYGBQYGBgcJCAYHCQcGBggL"
@@ -46,9 +46,9 @@ def wide(image: Image) -> Image:
 def png(pixels: str, image: Image = AS_GREY) -> bytes:
     """A PNG whose pixels are kept so, by FFmpeg."""
     context = av.CodecContext.create("png", "w")
-    picture = av.VideoFrame.from_ndarray(image, format="bgr24").reformat(format=pixels)
+    frame = av.VideoFrame.from_ndarray(image, format="bgr24").reformat(format=pixels)
     context.width, context.height, context.pix_fmt = WIDTH, HEIGHT, pixels
-    return b"".join(bytes(packet) for packet in [*context.encode(picture), *context.encode(None)])
+    return b"".join(bytes(packet) for packet in [*context.encode(frame), *context.encode(None)])
 
 
 def palette_png() -> bytes:
@@ -56,27 +56,27 @@ def palette_png() -> bytes:
     context = av.CodecContext.create("png", "w")
     palette = np.repeat(np.arange(256, dtype=np.uint8)[::-1, None], 4, axis=1)
     palette[:, 0] = 255
-    picture = av.VideoFrame.from_ndarray((255 - GREY, palette), format="pal8")  # type: ignore[arg-type]
+    frame = av.VideoFrame.from_ndarray((255 - GREY, palette), format="pal8")  # type: ignore[arg-type]
     context.width, context.height, context.pix_fmt = WIDTH, HEIGHT, "pal8"
-    return b"".join(bytes(packet) for packet in [*context.encode(picture), *context.encode(None)])
+    return b"".join(bytes(packet) for packet in [*context.encode(frame), *context.encode(None)])
 
 
 def animated(ending: str) -> bytes:
     animation = cv2.Animation()
-    animation.frames, animation.durations = [PICTURE, OTHER], [100, 100]
+    animation.frames, animation.durations = [IMAGE, OTHER], [100, 100]
     ok, data = cv2.imencodeanimation(f".{ending}", animation, [cv2.IMWRITE_WEBP_QUALITY, 101])
     assert ok
     return data.tobytes()
 
 
 def pages() -> bytes:
-    ok, data = cv2.imencodemulti(".tif", [PICTURE, OTHER])
+    ok, data = cv2.imencodemulti(".tif", [IMAGE, OTHER])
     assert ok
     return data.tobytes()
 
 
 def jpeg(*, profile: bytes = b"", behind: bytes = b"", quality: int = 97) -> bytes:
-    made = coded("jpg", PICTURE, cv2.IMWRITE_JPEG_QUALITY, quality)
+    made = coded("jpg", IMAGE, cv2.IMWRITE_JPEG_QUALITY, quality)
     inside = b"ICC_PROFILE\0\1\1" + profile
     segment = b"\xff\xe2" + (len(inside) + 2).to_bytes(2, "big") + inside
     return made[:2] + (segment if profile else b"") + made[2:] + behind
@@ -119,30 +119,30 @@ either_way = pytest.mark.parametrize("alone", [False, True], ids=["folder", "pat
 @pytest.mark.parametrize(
     ("name", "make", "expected"),
     [
-        ("bmp.bmp", lambda: coded("bmp", PICTURE), PICTURE),
-        ("colors.ppm", lambda: coded("ppm", PICTURE), PICTURE),
+        ("bmp.bmp", lambda: coded("bmp", IMAGE), IMAGE),
+        ("colors.ppm", lambda: coded("ppm", IMAGE), IMAGE),
         ("grey.pgm", lambda: coded("pgm", GREY), AS_GREY),
         ("grey.jpg", lambda: coded("jpg", GREY, cv2.IMWRITE_JPEG_QUALITY, 97), AS_GREY),
         ("grey.png", lambda: png("gray"), AS_GREY),
         ("grey16.png", lambda: coded("png", wide(GREY)), AS_GREY),
         ("grey+alpha.png", lambda: png("ya8"), AS_GREY),
-        ("alpha.png", lambda: coded("png", np.dstack([PICTURE, ALPHA])), PICTURE),
-        ("alpha.webp", lambda: coded("webp", np.dstack([PICTURE, ALPHA | 1])), PICTURE),
+        ("alpha.png", lambda: coded("png", np.dstack([IMAGE, ALPHA])), IMAGE),
+        ("alpha.webp", lambda: coded("webp", np.dstack([IMAGE, ALPHA | 1])), IMAGE),
         ("palette.png", palette_png, AS_GREY),
-        ("16bit.png", lambda: coded("png", wide(PICTURE)), PICTURE),
-        ("16bit.tif", lambda: coded("tif", wide(PICTURE)), PICTURE),
-        ("UPPER.JPG", jpeg, PICTURE),
+        ("16bit.png", lambda: coded("png", wide(IMAGE)), IMAGE),
+        ("16bit.tif", lambda: coded("tif", wide(IMAGE)), IMAGE),
+        ("UPPER.JPG", jpeg, IMAGE),
         (
             "progressive.jpg",
-            lambda: coded("jpg", PICTURE, cv2.IMWRITE_JPEG_PROGRESSIVE, 1),
-            PICTURE,
+            lambda: coded("jpg", IMAGE, cv2.IMWRITE_JPEG_PROGRESSIVE, 1),
+            IMAGE,
         ),
-        ("profile.jpg", lambda: jpeg(profile=b"no real one"), PICTURE),
-        ("zeros-behind.jpg", lambda: jpeg(behind=bytes(5000)), PICTURE),
-        ("two-in-one.jpg", lambda: jpeg(behind=coded("jpg", OTHER)), PICTURE),
-        ("animated.png", lambda: animated("png"), PICTURE),
-        ("animated.webp", lambda: animated("webp"), PICTURE),
-        ("pages.tif", pages, PICTURE),
+        ("profile.jpg", lambda: jpeg(profile=b"no real one"), IMAGE),
+        ("zeros-behind.jpg", lambda: jpeg(behind=bytes(5000)), IMAGE),
+        ("two-in-one.jpg", lambda: jpeg(behind=coded("jpg", OTHER)), IMAGE),
+        ("animated.png", lambda: animated("png"), IMAGE),
+        ("animated.webp", lambda: animated("webp"), IMAGE),
+        ("pages.tif", pages, IMAGE),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -167,7 +167,7 @@ def test_four_inks_become_colors(tmp_path: Path, alone: bool) -> None:
 def test_an_image_is_turned_upright_from_how_it_was_held(
     tmp_path: Path, ending: str, orientation: int, alone: bool
 ) -> None:
-    stored = STORED[orientation](PICTURE)
+    stored = STORED[orientation](IMAGE)
     if ending == "tif":
         data = tiff(orientation, stored)
     else:
@@ -178,8 +178,8 @@ def test_an_image_is_turned_upright_from_how_it_was_held(
         assert ok
         data = made.tobytes()
     frame = shown(tmp_path, f"held.{ending}", data, alone=alone)
-    assert frame.shape == PICTURE.shape
-    assert np.abs(frame.astype(int) - PICTURE).mean() < 5
+    assert frame.shape == IMAGE.shape
+    assert np.abs(frame.astype(int) - IMAGE).mean() < 5
 
 
 # How each of EXIF's orientations stores an image that is upright.
@@ -200,9 +200,9 @@ STORED: dict[int, Callable[[Image], Image]] = {
     ("name", "data", "told"),
     [
         ("half.jpg", jpeg()[: len(jpeg()) // 2], "the image is cut off"),
-        ("half.png", coded("png", PICTURE)[:2000], "not an image that can be decoded"),
-        ("half.webp", coded("webp", PICTURE)[:-30], "not an image that can be decoded"),
-        ("floats.tif", coded("tif", PICTURE.astype(np.float32)), "not an image that can be"),
+        ("half.png", coded("png", IMAGE)[:2000], "not an image that can be decoded"),
+        ("half.webp", coded("webp", IMAGE)[:-30], "not an image that can be decoded"),
+        ("floats.tif", coded("tif", IMAGE.astype(np.float32)), "not an image that can be"),
         ("empty.png", b"", "not an image that can be decoded"),
     ],
     ids=lambda value: value if isinstance(value, str) and "." in value else "",

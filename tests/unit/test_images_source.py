@@ -97,7 +97,7 @@ def test_a_folder_without_images(tmp_path: Path) -> None:
         ImagesReader(settings(tmp_path / "no"), MonotonicClock()).open()
 
 
-def picture(width: int = 640, height: int = 480) -> Image:
+def make_image(width: int = 640, height: int = 480) -> Image:
     """Smooth, and the same in no two corners."""
     y, x = np.mgrid[0:height, 0:width]
     return np.dstack([x * 255 // width, y * 255 // height, (x + 2 * y) % 256]).astype(np.uint8)
@@ -113,7 +113,7 @@ def half_of_the_data(jpeg: bytes) -> bytes:
 def test_a_damaged_jpeg_is_told_counted_and_handed_out_by_choice_only(
     tmp_path: Path, choice: str | None, count: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    jpeg = cv2.imencode(".jpg", picture())[1].tobytes()
+    jpeg = cv2.imencode(".jpg", make_image())[1].tobytes()
     for name, data in (("1", jpeg), ("2", half_of_the_data(jpeg)), ("3", jpeg)):
         (tmp_path / f"{name}.jpg").write_bytes(data)
     reader = ImagesReader(settings(tmp_path, on_damage=choice), MonotonicClock())
@@ -130,7 +130,7 @@ def test_a_damaged_jpeg_is_told_counted_and_handed_out_by_choice_only(
 def test_wrong_bytes_print_nothing(
     tmp_path: Path, ending: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    data = bytearray(cv2.imencode(f".{ending}", picture())[1].tobytes())
+    data = bytearray(cv2.imencode(f".{ending}", make_image())[1].tobytes())
     del data[len(data) // 2 : len(data) // 2 + 400]
     (tmp_path / f"a.{ending}").write_bytes(data)
     with pytest.raises(SourceError, match=rf"a\.{ending}: "):
@@ -155,7 +155,7 @@ UPRIGHT: list[Callable[[Image], Image]] = [
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_images_are_turned_upright_by_exif(tmp_path: Path, ending: str, orientation: int) -> None:
     exif = struct.pack("<4sIHHHIHHI", b"II*\0", 8, 1, 0x112, 3, 1, orientation, 0, 0)
-    path, stored = str(tmp_path / f"a.{ending}"), picture()
+    path, stored = str(tmp_path / f"a.{ending}"), make_image()
     metadata = [np.frombuffer(exif, np.uint8)]
     assert cv2.imwriteWithMetadata(path, stored, [cv2.IMAGE_METADATA_EXIF], metadata)
     ((frame,), error) = play(ImagesReader(settings(tmp_path), MonotonicClock()))
@@ -166,7 +166,7 @@ def test_images_are_turned_upright_by_exif(tmp_path: Path, ending: str, orientat
 
 
 def test_an_image_that_announces_too_much_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
-    cv2.imwrite(str(tmp_path / "a.png"), picture())
+    cv2.imwrite(str(tmp_path / "a.png"), make_image())
     with pytest.raises(SourceError, match=r"a\.png: .*max_pixels \(10000\)"):
         ImagesReader(settings(tmp_path, max_pixels=10_000), MonotonicClock()).open()
 
@@ -176,6 +176,6 @@ def test_names_that_are_no_utf8_are_read(tmp_path: Path) -> None:
     os.mkdir(folder)
     shown = os.fsdecode(folder)
     with open(folder + b"/\xff.png", "wb") as file:
-        file.write(cv2.imencode(".png", picture())[1].tobytes())
+        file.write(cv2.imencode(".png", make_image())[1].tobytes())
     frames, error = play(ImagesReader(settings(shown), MonotonicClock()))
     assert (len(frames), error) == (1, None)

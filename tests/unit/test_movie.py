@@ -225,13 +225,13 @@ def test_a_sound_that_lasts_longer_is_no_damage(
 ) -> None:
     path = tmp_path / name
     with av.open(str(path), "w") as file:
-        pictures = file.add_stream("mpeg4", rate=25)
-        pictures.width, pictures.height, pictures.pix_fmt = 64, 48, "yuv420p"
+        images = file.add_stream("mpeg4", rate=25)
+        images.width, images.height, images.pix_fmt = 64, 48, "yuv420p"
         tone = cast("av.AudioStream", file.add_stream(sound, rate=48000, layout="mono"))
         for number in range(20):
             image = synthetic_frame(number, 64, 48)
-            file.mux(pictures.encode(av.VideoFrame.from_ndarray(image, format="bgr24")))
-        file.mux(pictures.encode())
+            file.mux(images.encode(av.VideoFrame.from_ndarray(image, format="bgr24")))
+        file.mux(images.encode())
         for number in range(100):
             frame = av.AudioFrame.from_ndarray(np.zeros((1, 960), np.int16), "s16", "mono")
             frame.sample_rate, frame.pts = 48000, 960 * number
@@ -250,7 +250,7 @@ def assert_plays_whole(path: Path, frames: int, caplog: pytest.LogCaptureFixture
     assert caplog.text == ""
 
 
-def test_pictures_far_apart_are_no_damage(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_images_far_apart_are_no_damage(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "sparse.mkv"
     with av.open(str(path), "w") as file:
         stream = file.add_stream("mpeg4", rate=30)

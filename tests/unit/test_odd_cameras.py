@@ -28,23 +28,23 @@ def jpeg(image: Image, *options: int) -> bytes:
     return data.tobytes()
 
 
-def pictures(width: int = 64, height: int = 48, *options: int) -> list[bytes]:
+def make_images(width: int = 64, height: int = 48, *options: int) -> list[bytes]:
     return [jpeg(synthetic_frame(number, width, height), *options) for number in range(4)]
 
 
-def without_tables(picture: bytes) -> bytes:
+def without_tables(coded: bytes) -> bytes:
     """As webcams of the kind AVI1 send it: the usual Huffman tables are left out."""
-    kept, at = picture[:2], 2
-    while picture[at + 1] != 0xDA:
-        length = 2 + int.from_bytes(picture[at + 2 : at + 4], "big")
-        kept += b"" if picture[at + 1] == 0xC4 else picture[at : at + length]
+    kept, at = coded[:2], 2
+    while coded[at + 1] != 0xDA:
+        length = 2 + int.from_bytes(coded[at + 2 : at + 4], "big")
+        kept += b"" if coded[at + 1] == 0xC4 else coded[at : at + length]
         at += length
-    return kept + picture[at:]
+    return kept + coded[at:]
 
 
-def with_thumbnail(picture: bytes) -> bytes:
-    inside = b"Exif\0\0" + pictures(16, 16)[0]
-    return picture[:2] + b"\xff\xe1" + (len(inside) + 2).to_bytes(2, "big") + inside + picture[2:]
+def with_thumbnail(coded: bytes) -> bytes:
+    inside = b"Exif\0\0" + make_images(16, 16)[0]
+    return coded[:2] + b"\xff\xe1" + (len(inside) + 2).to_bytes(2, "big") + inside + coded[2:]
 
 
 def played(kind: str, stream: bytes) -> list[Image]:
@@ -100,22 +100,22 @@ MIXED = "multipart/x-mixed-replace; boundary=b"
 @pytest.mark.parametrize(
     ("kind", "sent"),
     [
-        ("multipart/x-mixed-replace; boundary=--b", stream(pictures())),
-        ('multipart/x-mixed-replace; boundary="b"', stream(pictures())),
-        ("multipart/x-mixed-replace", stream(pictures())),
-        ("multipart/mixed; boundary=another", stream(pictures())),
-        ("Multipart/X-Mixed-Replace;boundary=b", stream(pictures())),
-        (MIXED, stream(pictures(), b"\n")),
-        (MIXED, stream(pictures(), length=None)),
-        (MIXED, stream(pictures(), length=None, tail=b"")),
-        (MIXED, stream(pictures(), length=2)),
-        (MIXED, stream(pictures(), length=200, tail=bytes(200) + b"\r\n")),
-        (MIXED, stream(pictures(), length=16, tail=b"\xff" * 16 + b"\r\n")),
-        (MIXED, b"".join(pictures())),
+        ("multipart/x-mixed-replace; boundary=--b", stream(make_images())),
+        ('multipart/x-mixed-replace; boundary="b"', stream(make_images())),
+        ("multipart/x-mixed-replace", stream(make_images())),
+        ("multipart/mixed; boundary=another", stream(make_images())),
+        ("Multipart/X-Mixed-Replace;boundary=b", stream(make_images())),
+        (MIXED, stream(make_images(), b"\n")),
+        (MIXED, stream(make_images(), length=None)),
+        (MIXED, stream(make_images(), length=None, tail=b"")),
+        (MIXED, stream(make_images(), length=2)),
+        (MIXED, stream(make_images(), length=200, tail=bytes(200) + b"\r\n")),
+        (MIXED, stream(make_images(), length=16, tail=b"\xff" * 16 + b"\r\n")),
+        (MIXED, b"".join(make_images())),
         (
             MIXED,
             b"--b\r\nContent-Type: text/plain\r\n\r\nhello\r\n".join(
-                map(bytes, [b"", *pictures()])
+                map(bytes, [b"", *make_images()])
             ),
         ),
     ],
@@ -130,31 +130,31 @@ def test_streams_of_every_make_play(kind: str, sent: bytes) -> None:
 @pytest.mark.parametrize(
     "made",
     [
-        [without_tables(picture) for picture in pictures()],
-        [with_thumbnail(picture) for picture in pictures()],
-        pictures(64, 48, cv2.IMWRITE_JPEG_PROGRESSIVE, 1),
+        [without_tables(coded) for coded in make_images()],
+        [with_thumbnail(coded) for coded in make_images()],
+        make_images(64, 48, cv2.IMWRITE_JPEG_PROGRESSIVE, 1),
         *(
-            pictures(64, 48, cv2.IMWRITE_JPEG_SAMPLING_FACTOR, factor)
+            make_images(64, 48, cv2.IMWRITE_JPEG_SAMPLING_FACTOR, factor)
             for factor in (0x111111, 0x121111, 0x211111, 0x411111)
         ),
     ],
     ids=["no-tables", "thumbnail", "progressive", "444", "440", "422", "411"],
 )
-def test_pictures_of_every_make_play(made: list[bytes]) -> None:
+def test_images_of_every_make_play(made: list[bytes]) -> None:
     images = played(MIXED, stream(made))
     assert len(images) == len(made)
     for number, image in enumerate(images):
         assert np.abs(image.astype(int) - synthetic_frame(number, *SIZE)).mean() < 8
 
 
-def test_grey_pictures_play() -> None:
+def test_grey_images_play() -> None:
     grey = [cv2.cvtColor(synthetic_frame(n, *SIZE), cv2.COLOR_BGR2GRAY) for n in range(4)]
     images = played(MIXED, stream([jpeg(np.asarray(image, np.uint8)) for image in grey]))
     for image, expected in zip(images, grey, strict=True):
         assert np.abs(image.astype(int) - expected[..., None]).mean() < 3
 
 
-def test_pictures_of_changing_sizes_all_come() -> None:
+def test_images_of_changing_sizes_all_come() -> None:
     sizes = [(64, 48), (1, 1), (64, 48), (33, 17), (2, 2), (64, 48), (640, 1), (1, 480)]
     made = [jpeg(synthetic_frame(n, *size)) for n, size in enumerate(sizes)]
     images = played(MIXED, stream(made))

@@ -20,7 +20,7 @@ from pipeline.clock import MonotonicClock
 from pipeline.errors import SourceError
 from pipeline.sources import make_reader
 from tests.servers import read_number
-from tests.servers.picture import luma
+from tests.servers.numbered import luma
 from tests.servers.raw import RawServer, header, read_head
 from tests.unit.playing import play, settings
 
@@ -44,8 +44,8 @@ def units() -> list[Unit]:
     made: list[Unit] = []
     for number in range(COUNT):
         grey = np.frombuffer(luma(number, WIDTH, HEIGHT), np.uint8).reshape(HEIGHT, WIDTH)
-        picture = av.VideoFrame.from_ndarray(grey, format="gray").reformat(format="yuv420p")
-        for packet in context.encode(picture):
+        image = av.VideoFrame.from_ndarray(grey, format="gray").reformat(format="yuv420p")
+        for packet in context.encode(image):
             parts = re.split(rb"\x00\x00\x00?\x01", bytes(packet))[1:]
             made.append([part for part in parts if part[0] & 31 != DELIMITER])
     return made
@@ -151,7 +151,7 @@ def played(answer: Callable[[socket.socket], None], user: str = "") -> list[int 
         pytest.param(lambda number: 2**32 - (20 - number) * TICKS, id="passes its end"),
     ],
 )
-def test_odd_time_stamps_lose_no_picture(stamp: Callable[[int], int]) -> None:
+def test_odd_time_stamps_lose_no_image(stamp: Callable[[int], int]) -> None:
     assert played(Camera(stamp).answer) == ALL
 
 
@@ -179,7 +179,7 @@ def test_a_stream_joined_between_key_frames_begins_at_the_next_one() -> None:
     assert played(Camera(begin=5).answer) == ALL[GROUP:]
 
 
-def test_pictures_without_marks_all_come() -> None:
+def test_images_without_marks_all_come() -> None:
     assert played(Camera(marks=False).answer) == ALL
 
 

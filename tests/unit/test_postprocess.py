@@ -71,7 +71,7 @@ def heads(*faces: Face, cells: int = 80, stride: int = 4) -> list[npt.NDArray[np
     return [heat, scale, offset, points]
 
 
-def test_a_model_that_looks_at_tiny_pictures_is_told_with_what_to_set(
+def test_a_model_that_looks_at_tiny_images_is_told_with_what_to_set(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     outputs = tuple(Spec(spec.name, (*spec.shape[:2], 8, 8)) for spec in OUTPUTS)
@@ -201,7 +201,7 @@ def test_another_model_is_refused(outputs: Sequence[Spec], told: str) -> None:
         opened(outputs=outputs)
 
 
-def test_a_model_without_picture_is_refused() -> None:
+def test_a_model_without_image_is_refused() -> None:
     with pytest.raises(ModelError, match="no image input"):
         opened([Spec("tokens", (1, 128))])
     decoder = make_postprocess(PostprocessSettings(kind="centerface"))

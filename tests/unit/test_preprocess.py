@@ -213,7 +213,7 @@ def test_nothing_of_frame_size_is_allocated(resize: Any, channels: int, form: Fr
 @pytest.mark.parametrize("resize", ["letterbox", "stretch", "crop"])
 @pytest.mark.parametrize("interpolation", ["linear", "area", "nearest"])
 @pytest.mark.parametrize("kind", ["bgr", "rgb", "grey"])
-def test_planes_give_what_their_picture_would(
+def test_planes_give_what_their_image_would(
     form: FrameFormat, resize: Any, interpolation: Any, kind: str
 ) -> None:
     channels = 1 if kind == "grey" else 3
@@ -267,7 +267,7 @@ def test_a_flat_color_is_exact_but_for_rounding(form: FrameFormat) -> None:
 @pytest.mark.parametrize("matrix", MATRICES)
 @pytest.mark.parametrize("full_range", [False, True])
 @pytest.mark.parametrize("size", [(2, 2), (64, 130), (66, 128), (176, 144), (70, 258)])
-def test_whole_pictures_are_converted_at_any_even_size(
+def test_whole_images_are_converted_at_any_even_size(
     matrix: Matrix, full_range: bool, size: tuple[int, int]
 ) -> None:
     form = FrameFormat(*size, pixels="i420", matrix=matrix, full_range=full_range)
@@ -316,7 +316,7 @@ def test_mapping_places_the_frame_and_maps_back(
         (Spec(shape=(1, 16, 16, 1)), r"^mean: .* needs 1 or 1 values, got 3"),
     ],
 )
-def test_inputs_that_are_no_picture(spec: Spec, told: str) -> None:
+def test_inputs_that_are_no_image(spec: Spec, told: str) -> None:
     preprocess = Preprocessor(PreprocessSettings(mean=(1.0, 2.0, 3.0)))
     with pytest.raises(ConfigError, match=told):
         preprocess.open(FrameFormat(176, 144), cast(Any, spec))

@@ -70,7 +70,7 @@ def test_a_file_by_url_is_a_file_once_that_is_known(
 
 
 @pytest.mark.parametrize("name", ["clip.mkv", "clip.ts", "list.m3u8", "joined.m3u8"])
-def test_the_last_pictures_that_the_decoder_holds_come_too(
+def test_the_last_images_that_the_decoder_holds_come_too(
     web: str, tmp_path: Path, name: str
 ) -> None:
     copy_clip(tmp_path / name.replace("joined", "list"))

@@ -207,7 +207,7 @@ async def test_attempts_are_counted_in_a_row_and_then_given_up() -> None:
     assert await rig.stage.close(10)
 
 
-async def test_a_picture_that_stays_the_same_is_stale_and_opened_again(until: Until) -> None:
+async def test_a_image_that_stays_the_same_is_stale_and_opened_again(until: Until) -> None:
     rig = Rig([Camera("still"), Camera("good")], stale_s=0.02)
     await rig.run(until, lambda: rig.cameras[-1].grabbed > 5)
     assert rig.states("stale") == 1
@@ -216,7 +216,7 @@ async def test_a_picture_that_stays_the_same_is_stale_and_opened_again(until: Un
     assert await rig.stage.close(10)
 
 
-async def test_larger_pictures_get_larger_buffers_without_reopening(until: Until) -> None:
+async def test_larger_images_get_larger_buffers_without_reopening(until: Until) -> None:
     rig = Rig([Camera("grow")])
     await rig.run(until, lambda: rig.made[-1:] != [] and rig.made[0].grabbed > 20)
     assert {*rig.taken} == {(2, 4, 3), (6, 8, 3)}
@@ -230,7 +230,7 @@ async def test_larger_pictures_get_larger_buffers_without_reopening(until: Until
     assert await rig.stage.close(10)
 
 
-async def test_pictures_of_two_sizes_in_turn_are_all_taken_into_the_same_buffers(
+async def test_images_of_two_sizes_in_turn_are_all_taken_into_the_same_buffers(
     until: Until,
 ) -> None:
     rig = Rig([Camera("alternate")])
@@ -242,7 +242,7 @@ async def test_pictures_of_two_sizes_in_turn_are_all_taken_into_the_same_buffers
     assert await rig.stage.close(10)
 
 
-async def test_a_picture_that_does_not_fit_what_it_asked_for_is_an_error(until: Until) -> None:
+async def test_a_image_that_does_not_fit_what_it_asked_for_is_an_error(until: Until) -> None:
     rig = Rig([Camera("liar"), Camera("good")])
     await rig.run(until, lambda: rig.cameras[-1].grabbed > 5)
     assert ("lost", "the frame is 8x6") in rig.said
@@ -258,7 +258,7 @@ async def test_a_rate_that_is_too_high_is_lowered_without_decoding(until: Until)
     assert await rig.stage.close(10)
 
 
-async def test_a_picture_that_announces_too_much_is_refused_before_any_buffer(
+async def test_a_image_that_announces_too_much_is_refused_before_any_buffer(
     until: Until,
 ) -> None:
     huge, good = Camera("good"), Camera("good")
@@ -271,7 +271,7 @@ async def test_a_picture_that_announces_too_much_is_refused_before_any_buffer(
     assert await rig.stage.close(10)
 
 
-async def test_a_picture_that_grows_too_large_is_refused_before_any_buffer(until: Until) -> None:
+async def test_a_image_that_grows_too_large_is_refused_before_any_buffer(until: Until) -> None:
     rig = Rig([Camera("grow"), Camera("good")], max_pixels=47)
     await rig.run(until, lambda: rig.cameras[-1].grabbed > 5)
     assert [why for state, why in rig.said if state == "lost"] == [

@@ -38,6 +38,6 @@ def run(job: Job) -> None:
         if not good:
             break
         small = cv2.resize(frame, (job.side, job.side))
-        # The queue copies the picture into the request's own tensor.
+        # The queue copies the image into the request's own tensor.
         waiting.start_async([cv2.cvtColor(small, cv2.COLOR_BGR2RGB)[None]])
     waiting.wait_all()

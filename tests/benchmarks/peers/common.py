@@ -46,7 +46,7 @@ Outputs = dict[str, npt.NDArray[Any]]
 def postprocess(outputs: Outputs, width: int, height: int) -> float:
     """The same for every peer: boxes on the frame, or the largest feature.
 
-    Returns a figure that depends on the picture, to see that all did the same work.
+    Returns a figure that depends on the image, to see that all did the same work.
     """
     if "features" in outputs:
         return float(outputs["features"].max())

@@ -11,7 +11,7 @@ __all__ = ["Row", "differing", "markdown", "rows", "table"]
 Rounds = Mapping[str, Sequence[Mapping[str, Any]]]
 
 _HEADINGS = ("", "fps", "CPU ms", "RSS MB", "ours / it, fps", "ours / it, CPU")
-# Pictures resized elsewhere differ a little, and many scores lie close to the threshold.
+# Images resized elsewhere differ a little, and many scores lie close to the threshold.
 _TOLERANCE = 0.25
 
 

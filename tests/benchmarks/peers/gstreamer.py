@@ -1,8 +1,8 @@
-"""GStreamer demuxes, decodes, scales and converts; appsink's pictures go to OpenVINO requests.
+"""GStreamer demuxes, decodes, scales and converts; appsink's images go to OpenVINO requests.
 
-Scaling comes before the conversion, so that only the small picture is converted (that takes less
+Scaling comes before the conversion, so that only the small image is converted (that takes less
 CPU time than ``videoconvertscale``, which does both). The decoder has one thread, which takes
-less than two, except for large clips, and a queue after it. The picture is copied into the input
+less than two, except for large clips, and a queue after it. The image is copied into the input
 tensor of a request that is free; the outputs of that request are taken out first.
 """
 
@@ -21,12 +21,12 @@ _PIPELINE = (
     'filesrc location="{clip}" ! qtdemux ! h264parse ! avdec_h264 max-threads={decoders} '
     "! queue max-size-buffers={ahead} max-size-bytes=0 max-size-time=0 "
     "! {scale} ! video/x-raw,format=RGB,width={side},height={side} "
-    "! appsink name=pictures sync=false max-buffers={ahead} drop=false emit-signals=false"
+    "! appsink name=images sync=false max-buffers={ahead} drop=false emit-signals=false"
 )
 
 
 def run(job: Job) -> None:
-    """Pull pictures, start, wait and postprocess on this thread."""
+    """Pull images, start, wait and postprocess on this thread."""
     more = {
         "PERFORMANCE_HINT": job.option("hint", "LATENCY"),
         "NUM_STREAMS": job.option("streams", "2"),
@@ -44,11 +44,11 @@ def run(job: Job) -> None:
         scale=job.option("scale", "videoscale ! videoconvert"),
         side=job.side,
     )
-    for picture in job.beside("appsink").pictures(description):
+    for image in job.beside("appsink").make_images(description):
         if started >= len(requests):
             requests[turn].wait()
             job.finish(outputs[turn])
-        inputs[turn][:] = picture
+        inputs[turn][:] = image
         requests[turn].start_async()
         started += 1
         turn = (turn + 1) % len(requests)

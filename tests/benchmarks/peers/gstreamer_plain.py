@@ -1,7 +1,7 @@
-"""GStreamer as tutorials have it: scale, convert, pull a picture from appsink, infer.
+"""GStreamer as tutorials have it: scale, convert, pull an image from appsink, infer.
 
 Scaling comes first, which is the cheaper order. Elements have their defaults, but the sink does
-not wait for a picture's time. The model's float32 input is made of the picture's bytes with NumPy.
+not wait for an image's time. The model's float32 input is made of the image's bytes with NumPy.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["run"]
 _PIPELINE = (
     'filesrc location="{clip}" ! qtdemux ! h264parse ! avdec_h264 ! videoconvert ! videoscale '
     "! video/x-raw,format=RGB,width={side},height={side} "
-    "! appsink name=pictures sync=false max-buffers=4"
+    "! appsink name=images sync=false max-buffers=4"
 )
 
 
@@ -30,7 +30,7 @@ def run(job: Job) -> None:
     request = compiled.create_infer_request()
     names = [port.any_name for port in compiled.outputs]
     description = _PIPELINE.format(clip=job.clip, side=job.side)
-    for picture in job.beside("appsink").pictures(description):
-        rgb = picture.reshape(job.side, job.side, 3)
+    for image in job.beside("appsink").make_images(description):
+        rgb = image.reshape(job.side, job.side, 3)
         request.infer([(rgb.astype(np.float32) / 255).transpose(2, 0, 1)[None]])
         job.finish({name: request.get_tensor(name).data for name in names})

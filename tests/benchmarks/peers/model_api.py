@@ -1,6 +1,6 @@
 """OpenVINO Model API (``openvino-model-api``): its AsyncPipeline around a wrapper of our own.
 
-The wrapper prepares the picture with cv2 for the model that has its preprocessing in the graph,
+The wrapper prepares the image with cv2 for the model that has its preprocessing in the graph,
 which takes less than resizing in the graph as the library's image models do. The loop is the one
 of its examples: submit while a request is free, else wait for one, and take what is finished.
 Two requests on two streams; one stream takes more CPU time, a third request brings nothing.
@@ -56,7 +56,7 @@ def _model(job: Job) -> Any:
 
     def base_preprocess(self: Any, inputs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         small = cv2.resize(inputs, (job.side, job.side))
-        return {"picture": cv2.cvtColor(small, cv2.COLOR_BGR2RGB)[None]}, {}
+        return {"image": cv2.cvtColor(small, cv2.COLOR_BGR2RGB)[None]}, {}
 
     def postprocess(self: Any, outputs: dict[str, Any], meta: dict[str, Any]) -> dict[str, Any]:
         return outputs

@@ -15,7 +15,7 @@ __all__ = ["config", "run"]
 
 
 def config(job: Job) -> dict[str, Any]:
-    """What a user would write in YAML; the pictures are stretched, as the peers do."""
+    """What a user would write in YAML; the images are stretched, as the peers do."""
     return {
         "source": {"uri": job.clip},
         "model": {

@@ -33,6 +33,6 @@ def run(job: Job) -> None:
             break
         small = cv2.resize(frame, (job.side, job.side))
         rgb = cv2.cvtColor(small, cv2.COLOR_BGR2RGB)
-        picture = (rgb.astype(np.float32) / 255).transpose(2, 0, 1)[None]
-        request.infer([np.ascontiguousarray(picture)])
+        image = (rgb.astype(np.float32) / 255).transpose(2, 0, 1)[None]
+        request.infer([np.ascontiguousarray(image)])
         job.finish({name: request.get_tensor(name).data for name in names})

@@ -1,8 +1,8 @@
 """Ultralytics: its loader and predictor, with its OpenVINO backend running our model.
 
 The predictor reads ahead on a thread while the backend infers, which it does with one request and
-the latency hint; there is no setting for more. Its preprocessing makes float32 of the picture, so
-it is given the model without preprocessing in the graph; it stretches pictures when told so. The
+the latency hint; there is no setting for more. Its preprocessing makes float32 of the image, so
+it is given the model without preprocessing in the graph; it stretches images when told so. The
 backend cannot be told the precision, so that alone is put in from here. Its own postprocess (for
 YOLO) is replaced by the common one, and no ``Results`` are made, which only saves it time.
 """
@@ -89,5 +89,5 @@ def _predictor(job: Job) -> Any:
         job.finish({name: one.numpy() for name, one in zip(names, found, strict=True)})
         return [Nothing()]
 
-    # scale_fill: pictures are stretched.
+    # scale_fill: images are stretched.
     return type("Predictor", (base,), {"scale_fill": True, "postprocess": postprocess})

@@ -37,23 +37,23 @@ def jpeg(number: int, width: int = 64, height: int = 48, *more: int) -> bytes:
     return data.tobytes()
 
 
-PICTURES = [jpeg(number) for number in range(4)]
+IMAGES = [jpeg(number) for number in range(4)]
 
 
 def found_in(stream: bytes, size: int = 1000, most: int = 1 << 20) -> tuple[list[bytes], int]:
     """Every frame of a stream that comes in pieces, and how many were spoilt."""
     finder = JpegFinder("x", most)
-    pictures = []
+    all_coded = []
     for at in range(0, len(stream), size):
         finder.feed(stream[at : at + size])
-        while (picture := finder.next()) is not None:
-            pictures.append(picture)
-    return pictures, finder.spoilt
+        while (coded := finder.next()) is not None:
+            all_coded.append(coded)
+    return all_coded, finder.spoilt
 
 
-def part(picture: bytes, length: int | None = None) -> bytes:
+def part(coded: bytes, length: int | None = None) -> bytes:
     told = b"" if length is None else b"content-LENGTH: %d\r\n" % length
-    return b"--x\r\nContent-Type: image/jpeg\r\n" + told + b"\r\n" + picture + b"\r\n"
+    return b"--x\r\nContent-Type: image/jpeg\r\n" + told + b"\r\n" + coded + b"\r\n"
 
 
 # --- out of bytes
@@ -61,13 +61,13 @@ def part(picture: bytes, length: int | None = None) -> bytes:
 
 @pytest.mark.parametrize("size", [1, 7, 1000, 1 << 20])
 @pytest.mark.parametrize("lengths", [True, False])
-def test_pictures_are_found_however_they_come(size: int, lengths: bool) -> None:
-    stream = b"".join(part(p, len(p) if lengths else None) for p in PICTURES)
-    assert found_in(stream, size) == (PICTURES, 0)
+def test_images_are_found_however_they_come(size: int, lengths: bool) -> None:
+    stream = b"".join(part(p, len(p) if lengths else None) for p in IMAGES)
+    assert found_in(stream, size) == (IMAGES, 0)
 
 
-def test_pictures_are_found_without_anything_around_them() -> None:
-    assert found_in(b"".join(PICTURES)) == (PICTURES, 0)
+def test_images_are_found_without_anything_around_them() -> None:
+    assert found_in(b"".join(IMAGES)) == (IMAGES, 0)
 
 
 @pytest.mark.parametrize(
@@ -78,49 +78,49 @@ def test_pictures_are_found_without_anything_around_them() -> None:
         (cv2.IMWRITE_JPEG_QUALITY, 100),
     ],
 )
-def test_pictures_of_every_make_are_found(option: tuple[int, int]) -> None:
-    pictures = [jpeg(number, 320, 240, *option) for number in range(3)]
-    assert found_in(b"".join(map(part, pictures))) == (pictures, 0)
+def test_images_of_every_make_are_found(option: tuple[int, int]) -> None:
+    all_coded = [jpeg(number, 320, 240, *option) for number in range(3)]
+    assert found_in(b"".join(map(part, all_coded))) == (all_coded, 0)
 
 
-def test_a_picture_inside_a_picture_is_part_of_it() -> None:
-    small = PICTURES[0]
+def test_a_image_inside_a_image_is_part_of_it() -> None:
+    small = IMAGES[0]
     segment = b"\xff\xe1" + (len(small) + 2).to_bytes(2, "big") + small
-    picture = PICTURES[1][:2] + segment + PICTURES[1][2:]
-    assert found_in(part(picture)) == ([picture], 0)
+    coded = IMAGES[1][:2] + segment + IMAGES[1][2:]
+    assert found_in(part(coded)) == ([coded], 0)
 
 
 def test_fill_bytes_before_a_mark_are_allowed() -> None:
-    head = PICTURES[0].index(b"\xff\xdb")
-    picture = PICTURES[0][:head] + b"\xff\xff" + PICTURES[0][head:-2] + b"\xff\xff\xff\xd9"
-    assert found_in(part(picture)) == ([picture], 0)
+    head = IMAGES[0].index(b"\xff\xdb")
+    coded = IMAGES[0][:head] + b"\xff\xff" + IMAGES[0][head:-2] + b"\xff\xff\xff\xd9"
+    assert found_in(part(coded)) == ([coded], 0)
 
 
 @pytest.mark.parametrize("lengths", [True, False])
 @pytest.mark.parametrize("cut", [2, 3, 10, 30, 400, -100, -3, -1])
-def test_a_cut_picture_is_passed_over_and_the_next_one_found(lengths: bool, cut: int) -> None:
-    whole = PICTURES[0]
+def test_a_cut_image_is_passed_over_and_the_next_one_found(lengths: bool, cut: int) -> None:
+    whole = IMAGES[0]
     stream = part(whole[:cut], len(whole) if lengths else None)
-    pictures, spoilt = found_in(stream + b"".join(map(part, PICTURES[1:])) + b"end")
-    assert pictures == PICTURES[1:]
+    all_coded, spoilt = found_in(stream + b"".join(map(part, IMAGES[1:])) + b"end")
+    assert all_coded == IMAGES[1:]
     assert spoilt <= 1
 
 
-def test_bytes_put_into_a_picture_with_a_length_are_noticed() -> None:
-    whole = PICTURES[0]
+def test_bytes_put_into_a_image_with_a_length_are_noticed() -> None:
+    whole = IMAGES[0]
     stream = part(whole[:600] + b"more" + whole[600:], len(whole))
-    assert found_in(stream + part(PICTURES[1])) == ([PICTURES[1]], 1)
+    assert found_in(stream + part(IMAGES[1])) == ([IMAGES[1]], 1)
 
 
-def test_bytes_behind_a_picture_that_its_length_counts_are_no_harm() -> None:
-    stream = b"".join(part(p + bytes(16), len(p) + 16) for p in PICTURES)
-    assert found_in(stream) == (PICTURES, 0)
+def test_bytes_behind_a_image_that_its_length_counts_are_no_harm() -> None:
+    stream = b"".join(part(p + bytes(16), len(p) + 16) for p in IMAGES)
+    assert found_in(stream) == (IMAGES, 0)
 
 
-def test_any_garbage_between_pictures_is_passed_over() -> None:
+def test_any_garbage_between_images_is_passed_over() -> None:
     noise = random.Random(1)
-    stream = b"".join(noise.randbytes(noise.randrange(20_000)) + part(p) for p in PICTURES * 20)
-    assert found_in(stream)[0] == PICTURES * 20
+    stream = b"".join(noise.randbytes(noise.randrange(20_000)) + part(p) for p in IMAGES * 20)
+    assert found_in(stream)[0] == IMAGES * 20
 
 
 def test_garbage_for_ever_takes_no_memory() -> None:
@@ -131,9 +131,9 @@ def test_garbage_for_ever_takes_no_memory() -> None:
     assert len(finder._bytes) < 10_000
 
 
-def test_a_picture_without_end_is_an_error() -> None:
+def test_a_image_without_end_is_an_error() -> None:
     finder = JpegFinder("cam", most=100_000)
-    finder.feed(PICTURES[0][:-2])
+    finder.feed(IMAGES[0][:-2])
     for _ in range(98):
         assert finder.next() is None
         finder.feed(bytes(1000))
@@ -155,17 +155,17 @@ def test_starts_inside_of_starts_take_no_quadratic_time() -> None:
     assert seconds(100_000) < 1 + 64 * seconds(5_000)  # quadratic took 10 s for 6,500
     finder = JpegFinder("x")
     finder.feed(b"\xff\xd8" + b"\xff\xe1\x00\x08\xff\xd8\xff\xe1\x00\x02" * 50 + bytes(4))
-    finder.feed(part(PICTURES[0]))
-    assert finder.next() == PICTURES[0]
+    finder.feed(part(IMAGES[0]))
+    assert finder.next() == IMAGES[0]
 
 
-def test_a_picture_that_announces_too_much_is_refused_by_name() -> None:
-    huge = bytearray(PICTURES[0])
+def test_a_image_that_announces_too_much_is_refused_by_name() -> None:
+    huge = bytearray(IMAGES[0])
     frame = huge.index(b"\xff\xc0")
     huge[frame + 5 : frame + 9] = (16000).to_bytes(2, "big") * 2
     finder = JpegFinder("cam", max_pixels=1_000_000)
-    finder.feed(PICTURES[1] + bytes(huge))
-    assert finder.next() == PICTURES[1]
+    finder.feed(IMAGES[1] + bytes(huge))
+    assert finder.next() == IMAGES[1]
     with pytest.raises(SourceError, match=r"cam: the image says .* 16000x16000, .*max_pixels"):
         finder.next()
 
@@ -185,7 +185,7 @@ class Answers(http.server.BaseHTTPRequestHandler):
         name = self.path.split("?")[0].strip("/")
         getattr(self, name)()
 
-    def _pictures(self, *chunks: bytes, chunked: bool = False) -> None:
+    def _images(self, *chunks: bytes, chunked: bool = False) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "Multipart/X-Mixed-Replace; boundary=x")
         if chunked:
@@ -197,23 +197,23 @@ class Answers(http.server.BaseHTTPRequestHandler):
             self.wfile.write(b"0\r\n\r\n")
 
     def plain(self) -> None:
-        self._pictures(*map(part, PICTURES))
+        self._images(*map(part, IMAGES))
 
     def chunked(self) -> None:
-        stream = b"".join(map(part, PICTURES))
-        self._pictures(*(stream[at : at + 99] for at in range(0, len(stream), 99)), chunked=True)
+        stream = b"".join(map(part, IMAGES))
+        self._images(*(stream[at : at + 99] for at in range(0, len(stream), 99)), chunked=True)
 
     def cut_chunk(self) -> None:
-        self._pictures(part(PICTURES[0]))
+        self._images(part(IMAGES[0]))
         self.wfile.write(b"10000\r\nabc")
 
     def damaged(self) -> None:
-        spoilt = bytearray(PICTURES[1])
+        spoilt = bytearray(IMAGES[1])
         spoilt[-600:-2] = bytes(598)
-        self._pictures(*map(part, (PICTURES[0], bytes(spoilt), PICTURES[2])))
+        self._images(*map(part, (IMAGES[0], bytes(spoilt), IMAGES[2])))
 
     def grows(self) -> None:
-        self._pictures(part(PICTURES[0]), part(jpeg(1, 128, 96)), part(jpeg(2, 128, 96)))
+        self._images(part(IMAGES[0]), part(jpeg(1, 128, 96)), part(jpeg(2, 128, 96)))
 
     def moved(self) -> None:
         self.send_response(302)
@@ -312,19 +312,19 @@ def play(url: str) -> tuple[list[Image], SourceError | None]:
     return images, None
 
 
-def decoded(picture: bytes) -> Image:
-    return np.asarray(cv2.imdecode(np.frombuffer(picture, np.uint8), 1), np.uint8)
+def decoded(coded: bytes) -> Image:
+    return np.asarray(cv2.imdecode(np.frombuffer(coded, np.uint8), 1), np.uint8)
 
 
 @pytest.mark.parametrize("path", ["plain", "chunked", "moved"])
-def test_pictures_arrive_whole_and_the_end_is_no_end_of_file(web: Web, path: str) -> None:
+def test_images_arrive_whole_and_the_end_is_no_end_of_file(web: Web, path: str) -> None:
     images, error = play(web.url(path))
     assert "the stream ended" in str(error)
-    assert len(images) == len(PICTURES)
-    for image, picture in zip(images, PICTURES, strict=True):
+    assert len(images) == len(IMAGES)
+    for image, coded in zip(images, IMAGES, strict=True):
         # Both decode alike but for how they blow up the color planes.
-        assert np.abs(image.astype(int) - decoded(picture)).mean() < 3
-        assert abs(image.mean() - decoded(picture).mean()) < 1
+        assert np.abs(image.astype(int) - decoded(coded)).mean() < 3
+        assert abs(image.mean() - decoded(coded).mean()) < 1
 
 
 def test_an_answer_that_breaks_off_is_an_error(web: Web) -> None:
@@ -333,13 +333,13 @@ def test_an_answer_that_breaks_off_is_an_error(web: Web) -> None:
     assert "the stream ended" in str(error) or "the connection broke" in str(error)
 
 
-def test_a_damaged_picture_is_passed_over(web: Web, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_image_is_passed_over(web: Web, caplog: pytest.LogCaptureFixture) -> None:
     images, _ = play(web.url("damaged"))
     assert len(images) == 2  # OpenCV would have painted over it
     assert "a frame is damaged; skipped" in caplog.text
 
 
-def test_a_picture_of_another_size_tells_it(web: Web) -> None:
+def test_a_image_of_another_size_tells_it(web: Web) -> None:
     _, error = play(web.url("grows"))
     assert isinstance(error, FormatChangedError)
     assert error.format[:2] == (128, 96)
@@ -369,7 +369,7 @@ def test_an_address_that_is_none_is_told(url: str) -> None:
 
 def test_digest_is_answered_where_it_is_offered(web: Web) -> None:
     images, _ = play(web.url("digest", "me:p%40ss%20w%2Frd@"))
-    assert len(images) == len(PICTURES)
+    assert len(images) == len(IMAGES)
     assert all("p@ss" not in told and "Basic" not in told for _, told in web.asked)
     secret = "".join(("hid", "den"))  # else the traceback quotes it from here
     with pytest.raises(SourceError, match="the user or the password is wrong") as caught:
@@ -434,7 +434,7 @@ def test_https_trusts_what_it_is_told_to(
         play(server.url("plain"))
     monkeypatch.setenv("SSL_CERT_FILE", certificate)
     images, _ = play(server.url("plain"))
-    assert len(images) == len(PICTURES)
+    assert len(images) == len(IMAGES)
 
 
 def test_a_reader_can_be_closed_twice_and_read_before_it_is_open(web: Web) -> None:

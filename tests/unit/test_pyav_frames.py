@@ -26,7 +26,7 @@ def photo() -> Image:
     return np.asarray(cv2.resize(coarse, (WIDTH, HEIGHT), interpolation=cv2.INTER_CUBIC), np.uint8)
 
 
-def picture(pixels: str, matrix: str = "601", full_range: bool = False) -> av.VideoFrame:
+def make_image(pixels: str, matrix: str = "601", full_range: bool = False) -> av.VideoFrame:
     """A frame as a decoder gives it, made by swscale."""
     made = VideoReformatter().reformat(
         av.VideoFrame.from_ndarray(photo(), format="bgr24"),
@@ -52,7 +52,7 @@ def shown(writer: FrameWriter, given: av.VideoFrame) -> Image:
 def test_planes_are_kept_and_show_the_declared_colors(
     matrix: Any, full_range: bool, pixels: str
 ) -> None:
-    given = picture(pixels, matrix, full_range)
+    given = make_image(pixels, matrix, full_range)
     form = format_of(given)
     assert form == FrameFormat(WIDTH, HEIGHT, pixels="i420", matrix=matrix, full_range=full_range)
     apart = np.abs(shown(FrameWriter("x"), given).astype(int) - photo())
@@ -65,18 +65,18 @@ def test_planes_are_kept_and_show_the_declared_colors(
 
 
 def test_the_planes_are_the_decoders_own() -> None:
-    given = picture("yuv420p")
+    given = make_image("yuv420p")
     form = format_of(given)
     buffer = np.zeros(form.shape, np.uint8)
     FrameWriter("x").write(given, buffer)
     np.testing.assert_array_equal(buffer, given.to_ndarray(format="yuv420p"))
-    pairs = picture("nv12")
+    pairs = make_image("nv12")
     FrameWriter("x").write(pairs, buffer)
     np.testing.assert_array_equal(buffer, pairs.to_ndarray(format="yuv420p"))
 
 
 def test_the_old_name_of_full_range_is_full_range() -> None:
-    given = picture("yuvj420p", full_range=True)
+    given = make_image("yuvj420p", full_range=True)
     given.color_range = 0
     assert format_of(given).full_range
 
@@ -100,35 +100,35 @@ def test_odd_sizes_become_bgr(size: tuple[int, int]) -> None:
 
 
 def test_a_matrix_that_is_not_known_becomes_bgr() -> None:
-    given = picture("yuv420p")
+    given = make_image("yuv420p")
     given.colorspace = 9  # BT.2020
     assert format_of(given) == FrameFormat(WIDTH, HEIGHT)
 
 
 def test_planes_that_are_not_wanted_become_bgr() -> None:
-    given, writer = picture("yuv420p"), FrameWriter("x", planes=False)
+    given, writer = make_image("yuv420p"), FrameWriter("x", planes=False)
     buffer = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
     writer.write(given, buffer)
     assert format_of(given, planes=False) == FrameFormat(WIDTH, HEIGHT)
     assert np.abs(buffer.astype(int) - photo()).mean() < 3
 
 
-def test_small_pictures_become_bgr(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_images_become_bgr(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    assert format_of(picture("yuv420p")) == FrameFormat(WIDTH, HEIGHT)
+    assert format_of(make_image("yuv420p")) == FrameFormat(WIDTH, HEIGHT)
     assert format_of(av.VideoFrame(480, 360, "yuv420p")).pixels == "i420"
 
 
 def test_a_change_of_size_pixels_or_colors_is_told_once() -> None:
     writer = FrameWriter("x")
-    first = picture("yuv420p")
+    first = make_image("yuv420p")
     buffer = np.zeros(format_of(first).shape, np.uint8)
     writer.format = format_of(first)._replace(fps=25)
     writer.write(first, buffer)
     for given, told in (
-        (picture("yuv420p", "709"), r"x: .* i420 BT\.709 limited range, needed .*BT\.601"),
-        (picture("yuv420p", "709", True), "full range, needed .*limited"),
-        (picture("yuv444p"), "322x242 bgr, needed 322x242 i420"),
+        (make_image("yuv420p", "709"), r"x: .* i420 BT\.709 limited range, needed .*BT\.601"),
+        (make_image("yuv420p", "709", True), "full range, needed .*limited"),
+        (make_image("yuv444p"), "322x242 bgr, needed 322x242 i420"),
         (av.VideoFrame(64, 48, "yuv420p"), "64x48 i420 .*needed 322x242 bgr"),
     ):
         with pytest.raises(FormatChangedError, match=told) as caught:
@@ -139,7 +139,7 @@ def test_a_change_of_size_pixels_or_colors_is_told_once() -> None:
 
 
 def test_keeping_planes_costs_no_memory() -> None:
-    writer, given = FrameWriter("x"), picture("yuv420p")
+    writer, given = FrameWriter("x"), make_image("yuv420p")
     buffer = np.zeros(format_of(given).shape, np.uint8)
     writer.write(given, buffer)
     tracemalloc.start()
