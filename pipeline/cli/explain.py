@@ -45,6 +45,9 @@ def _source(config: Config) -> Iterator[tuple[str, str]]:
         uri = redact_uri(str(source.uri))
         shown = source.kind or (uri if uri.startswith(kind) else f"{kind} {uri}")
         yield "source", f"{shown} as {camera.name!r}"
+        if kind == "own" and source.live is None and not source.ready:
+            yield "  plays", "as its class says, which --import shows"
+            continue
         pace = "at its own pace" if camera.paced else "as fast as it is taken"
         yield "  plays", f"{pace}, again and again" if source.loop else pace
         origin = "set" if source.overflow else f"default for a source that plays {pace}"

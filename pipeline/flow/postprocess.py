@@ -13,6 +13,7 @@ from pipeline.contracts import Postprocess
 from pipeline.errors import (
     ClosedError,
     EngineError,
+    ModelError,
     PipelineError,
     RunError,
     SourceError,
@@ -40,6 +41,8 @@ _MOST_ERRORS = 10  # in a row, after which the run ends
 class PostprocessStage(Stage):
     """Awaits each run in the order of submission, decodes it and hands the results on."""
 
+    kind = RunError
+
     def __init__(
         self,
         postprocess: Postprocess,
@@ -59,7 +62,7 @@ class PostprocessStage(Stage):
 
     async def fit(self, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
         """Open the postprocess for a model's tensors, on the stage's thread."""
-        await self._do(self._postprocess.open, inputs, outputs)
+        await self._blaming(self._call(self._postprocess.open, inputs, outputs), ModelError)
 
     async def run(self) -> None:
         """Make results until no run is left."""
@@ -160,7 +163,7 @@ class PostprocessStage(Stage):
             return await self._do(self._postprocess.process, outputs, mapping)
         try:
             return self._postprocess.process(outputs, mapping)
-        except PipelineError:
+        except self.kind:
             raise
         except (Exception, GeneratorExit) as error:
             raise unexpected(self.kind, self.name, error) from error

@@ -125,7 +125,7 @@ class SinkStage(Stage):
             try:
                 # Cancelling does not stop the thread, so how this ends is looked at all the same.
                 self._writing = self._call(function, *args)
-                await self._blaming(asyncio.shield(self._writing))
+                await self._blaming(asyncio.shield(self._writing), self.kind)
             except SinkError as error:
                 if self._on_error != "retry" or isinstance(error, ReaderLeftError):
                     raise

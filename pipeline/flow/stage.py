@@ -51,7 +51,7 @@ class Stage:
         if not await self._worker.close(timeout):
             self._closed.add_done_callback(_swallow)
             return False
-        await self._blaming(self._closed)
+        await self._blaming(self._closed, self.kind)
         return True
 
     def _call(self, function: Callable[..., T], *args: Any) -> asyncio.Future[T]:
@@ -60,15 +60,15 @@ class Stage:
 
     async def _do(self, function: Callable[..., T], *args: Any) -> T:
         """Call the part on the thread."""
-        return await self._blaming(self._call(function, *args))
+        return await self._blaming(self._call(function, *args), self.kind)
 
-    async def _blaming(self, call: asyncio.Future[T]) -> T:
+    async def _blaming(self, call: asyncio.Future[T], kind: type[PipelineError]) -> T:
         try:
             return await call
-        except self.kind:
+        except kind:
             raise
         except Exception as error:
-            raise unexpected(self.kind, self.name, error) from error
+            raise unexpected(kind, self.name, error) from error
 
     def _open_on_thread(self) -> Any:
         opened = self._open()

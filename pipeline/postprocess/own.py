@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from pipeline.contracts import FrameMapping
-from pipeline.errors import ModelError
+from pipeline.errors import RunError
 from pipeline.memory.results import Detections
 from pipeline.parts import call_optional
 from pipeline.postprocess.settings import OwnPostprocessSettings
@@ -39,10 +39,10 @@ class OwnPostprocess:
         call_optional(self._postprocess, "open", inputs, outputs)
 
     def process(self, outputs: Sequence[npt.NDArray[Any]], mapping: FrameMapping) -> Detections:
-        """Decode one run. ModelError when it returns something else than Detections."""
+        """Decode one run. RunError when it returns something else than Detections."""
         found = self._postprocess.process(outputs, mapping)
         if not isinstance(found, Detections):
-            raise ModelError(
+            raise RunError(
                 f"{type(self._postprocess).__name__}.process: needed Detections, "
                 f"got {type(found).__name__}"
             )

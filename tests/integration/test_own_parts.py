@@ -22,6 +22,7 @@ from pipeline import (
     Pipeline,
     PipelineError,
     Result,
+    RunError,
     SinkError,
     SourceError,
     StreamInfo,
@@ -158,9 +159,20 @@ async def test_a_postprocess_that_raises_loses_its_frame_and_ten_in_a_row_end_th
         await pipeline.wait()
     assert (pipeline.stats().results, pipeline.stats().dropped) == (FRAMES - 9, {"failed": 9})
     pipeline = Pipeline(config(), postprocess=Now(range(3, 13)))
-    with pytest.raises(PipelineError, match="ValueError: call 12"):
+    with pytest.raises(RunError, match="ValueError: call 12") as caught:
         async with pipeline:
             await pipeline.wait()
+    assert caught.value.exit_code == 4
+
+
+async def test_a_postprocess_that_refuses_the_model_is_a_model_error() -> None:
+    class Picky(OnePerson):
+        def open(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            raise LookupError("no heat map")
+
+    with pytest.raises(ModelError, match="LookupError: no heat map") as caught:
+        await Pipeline(config(), postprocess=Picky()).open()
+    assert caught.value.path == ("postprocess", "kind")
 
 
 @pytest.mark.parametrize("keep", [None, [1]])
@@ -170,7 +182,7 @@ async def test_a_postprocess_that_returns_something_else_is_named(keep: Any) -> 
             return keep
 
     pipeline = Pipeline(config(), postprocess=Odd())
-    with pytest.raises(ModelError, match=r"Odd\.process: needed Detections, got "):
+    with pytest.raises(RunError, match=r"Odd\.process: needed Detections, got "):
         async with pipeline:
             await pipeline.wait()
 
