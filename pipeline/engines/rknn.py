@@ -24,7 +24,7 @@ __all__ = [
     "OPTIONS",
     "SWAPS_COLORS",
     "TAKES_DEVICE",
-    "RknnOptions",
+    "RKNNOptions",
     "find_library",
     "list_devices",
     "needs_file",
@@ -46,7 +46,7 @@ _DRIVER_VERSIONS = (
 _EMBEDDED_VERSION = re.compile(rb"librknnrt version: ([\w.]+)")
 
 
-class RknnOptions(BaseModel):
+class RKNNOptions(BaseModel):
     """``model.options`` of engine rknn: how slots and the NPU share memory, and which cores."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -88,7 +88,7 @@ class RknnOptions(BaseModel):
     )
 
 
-OPTIONS = RknnOptions
+OPTIONS = RKNNOptions
 SWAPS_COLORS = False
 TAKES_DEVICE = False
 
@@ -115,7 +115,7 @@ def needs_file(options: Mapping[str, object]) -> bool:
 
 
 def open_engine(
-    settings: ModelSettings, options: RknnOptions, image: ImageInput | None
+    settings: ModelSettings, options: RKNNOptions, image: ImageInput | None
 ) -> _native.Engine:
     """Load a .rknn model on the NPU.
 

@@ -45,7 +45,7 @@ def config(
 
 
 def synthetic(**query: float) -> dict[str, Any]:
-    """Made-up frames; with ``fps`` they come by the clock."""
+    """Synthetic frames; with ``fps`` they come by the clock."""
     asked = "".join(f"&{name}={value}" for name, value in query.items())
     return {"uri": f"synthetic:?width=64&height=48{asked}"}
 

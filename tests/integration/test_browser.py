@@ -68,7 +68,7 @@ def served(site: Site) -> Iterator[None]:
 
 
 def clip(path: Path) -> None:
-    """Two seconds of made-up frames."""
+    """Two seconds of synthetic frames."""
     config = {
         "source": {"uri": "synthetic:", "width": 160, "height": 120, "frames": 50},
         "model": {"engine": "simulated", "input_shape": [1, 48, 64, 3]},
