@@ -66,6 +66,9 @@ PARTS: Mapping[Group, dict[str, str]] = {
     "postprocess": {
         "centerface": "pipeline.postprocess.centerface:CenterFace",
         "raw": "pipeline.postprocess.raw:Raw",
+        "yolo_end2end": "pipeline.postprocess.yolo:YoloEnd2End",
+        "yolov5": "pipeline.postprocess.yolo:Yolo",
+        "yolov8": "pipeline.postprocess.yolo:Yolo",
     },
     "sinks": {
         "console": "pipeline.sinks.console:ConsoleSink",

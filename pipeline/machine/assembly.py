@@ -305,7 +305,7 @@ class Assembly:
                 raise ClosedError("pipeline: closed")  # nobody waited for it so long
             _check_inputs(executor)
             inputs, outputs = _single(executor)
-            with at("postprocess", "kind"):
+            with at("postprocess", default=["kind"]):
                 await self.finish.fit(inputs, outputs)
             ring = await ring_that_fits(executor, self.wiring.depth, self.wiring.least_depth)
             if ready is not None:

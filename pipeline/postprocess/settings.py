@@ -16,10 +16,11 @@ class PostprocessSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    kind: Literal["raw", "centerface"] = Field(
+    kind: Literal["raw", "centerface", "yolo_end2end", "yolov5", "yolov8"] = Field(
         default="raw",
         description="raw returns the output tensors unchanged; centerface decodes faces with five "
-        "landmarks.",
+        "landmarks; yolov8 (v6, v8, v9, v11, v12), yolov5 (v5, v7) and yolo_end2end (v10, v26, "
+        "exports with NMS) decode boxes.",
     )
     threshold: float = Field(
         default=0.5, ge=0, le=1, description="Least score of a detection, 0..1."
@@ -36,6 +37,11 @@ class PostprocessSettings(BaseModel):
         ge=1,
         le=100_000,
         description="Most detections per frame; the best are kept.",
+    )
+    classes: tuple[str | int, ...] = Field(
+        default=(),
+        max_length=10_000,
+        description="Classes to keep, by label or index; by default all.",
     )
     labels: tuple[str, ...] = Field(
         default=(), description="Class names, in order of their index in the model."
