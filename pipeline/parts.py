@@ -102,7 +102,7 @@ def target_of(group: Group, kind: str) -> str | None:
     """Target of a part in Python; None where nothing has this name. Imports nothing."""
     if kind in PARTS[group]:
         return PARTS[group][kind]
-    if re.match(NAMED, kind):
+    if re.fullmatch(NAMED, kind):
         return kind
     return next((part.target for part in listed(group) if part.name == kind), None)
 

@@ -15,7 +15,7 @@ from pipeline.config.settings import Config
 from pipeline.contracts import Reader
 from pipeline.engines.autotune_choice import Choice
 from pipeline.engines.executor import Executor
-from pipeline.errors import Abandoned, ClosedError, ConfigError, PipelineError, unexpected
+from pipeline.errors import Abandoned, ClosedError, ConfigError, PipelineError, at, unexpected
 from pipeline.flow.events import EventStream
 from pipeline.flow.loop_lag import LoopLag
 from pipeline.flow.outlet import Outlet
@@ -334,7 +334,11 @@ class Runner:
         SourceError when it cannot be opened, ConfigError when the name is taken, ClosedError
         when the pipeline ends.
         """
-        await self._open_cameras().add(name, source)
+        cameras = self._open_cameras()
+        if source.kind is not None and not source.ready:
+            with at("cameras", name):
+                source = await call_in_thread("import", source.imported)
+        await cameras.add(name, source)
 
     async def remove_camera(self, name: str) -> None:
         """Take no more frames of a camera; those that are with the engine still come through.

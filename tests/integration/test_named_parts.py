@@ -117,11 +117,12 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def config(**changes: Any) -> dict[str, Any]:
     """A short synthetic source on the simulated engine."""
-    return {
+    whole = {
         "source": {"uri": f"synthetic:?frames={FRAMES}&width=64&height=48"},
         "model": {"engine": "simulated"},
         **changes,
     }
+    return {key: value for key, value in whole.items() if value is not None}
 
 
 def names(module: str) -> list[str]:
@@ -171,6 +172,18 @@ async def test_a_source_with_an_end_ends_once_and_loses_nothing(module: str) -> 
     assert names(module).count("make") == 1
 
 
+async def test_a_source_is_added_while_the_pipeline_runs(module: str) -> None:
+    async with Pipeline(config(source=None, cameras={"one": {"uri": "synthetic:?fps=100"}})) as run:
+        await run.add_camera("two", {"kind": f"{module}:Once"})
+        with pytest.raises(ConfigError, match=r"^cameras\.three\.kind: there is no module"):
+            await run.add_camera("three", {"kind": "nowhere_at_all:It"})
+        count = 0
+        async for result in run:
+            count += result.camera == "two"
+            if count == FRAMES:
+                break
+
+
 async def test_a_function_may_make_the_part(module: str) -> None:
     sink = {"kind": f"{module}:make_alarm", "options": {"port": 1}}
     async with Pipeline(config(sinks=[sink])) as pipeline:
@@ -217,6 +230,7 @@ async def test_a_constructor_that_raises_is_an_error_of_its_part(module: str) ->
     [
         ({"sinks": [{"kind": "consol"}]}, "sinks.0.kind: unknown kind 'consol'; did you mean"),
         ({"sinks": [{"kind": "x y:z"}]}, "sinks.0.kind: unknown kind 'x y:z'"),
+        ({"sinks": [{"kind": "x:z\n"}]}, "sinks.0.kind: unknown kind 'x:z\\n'"),
         ({"postprocess": {"kind": "row"}}, "postprocess.kind: unknown kind 'row'; did you mean"),
         ({"postprocess": {"kind": "a:B", "threshold": 1}}, "postprocess.threshold: unknown key"),
         ({"source": {"kind": "camera"}}, "source.kind: unknown kind 'camera'"),
