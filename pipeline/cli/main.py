@@ -337,8 +337,8 @@ def _failed(error: BaseException, debug: bool, config: str | None = None) -> int
     if debug:
         _terminal.report("".join(traceback.format_exception(error)).rstrip())
     if config is not None and isinstance(error, PipelineError):
-        about_config = isinstance(error, ConfigError) or error.path
-        error.locate(file=config if about_config else "")
+        for each in error.errors or (error,):
+            each.locate(file=config if each.path else "")
     for line in _message(error).splitlines() or [type(error).__name__]:
         _terminal.fail(f"{line}")
     return error.exit_code if isinstance(error, PipelineError) else 1
