@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -11,7 +12,6 @@ from typing import Any
 import pytest
 
 from pipeline import ConfigError, Executor, Pipeline
-from pipeline.cli.main import main
 from pipeline.config.loading import json_schema, parse
 from pipeline.parts import PARTS
 
@@ -100,18 +100,31 @@ async def test_it_runs_a_pipeline(echo: str) -> None:
         assert slot.outputs[0].tolist() == [[9.0]]
 
 
-def test_it_is_checked_listed_and_described(
-    echo: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+PROGRAM = """\
+import sys
+from pipeline.parts import PARTS
+PARTS["engines"]["echo"] = "echo_engine"
+from pipeline.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def printed(folder: Path, *arguments: str) -> str:
+    """Standard output of the command line, with the engine in its table."""
+    command = [sys.executable, "-c", PROGRAM, *arguments]
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=60, check=True
+    ).stdout
+
+
+def test_it_is_checked_listed_and_described(echo: str, tmp_path: Path) -> None:
     file = tmp_path / "echo.yaml"
     file.write_text(
         "source: {uri: 'synthetic:'}\n"
         "model: {engine: echo, device: 'echo:0', options: {latency_ms: 1}}\n"
     )
-    assert main(["check", str(file)]) == 0
-    assert "engine         echo on echo:0" in capsys.readouterr().out
-    assert main(["devices"]) == 0
-    assert re.search("^echo 1.0 +echo:0 +the only one +usable$", capsys.readouterr().out, re.M)
+    assert "engine         echo on echo:0" in printed(tmp_path, "check", str(file))
+    assert re.search("^echo 1.0 +echo:0 +the only one +usable$", printed(tmp_path, "devices"), re.M)
     assert (
         "echo"
         in json_schema()["$defs"]["ModelSettings"]["properties"]["engine"]["anyOf"][0]["enum"]
