@@ -175,18 +175,18 @@ def document(parts: list[tuple[str, str]], notes: list[str], names: Iterable[str
     lines = [
         "# Side by side with its peers",
         "",
-        "Made by this command; do not edit, make it anew:",
+        "Written by this command; do not edit, run it again:",
         "",
         f"    python tests/benchmarks/against_peers.py {_command(sys.argv[1:])}",
         "",
         *[f"- {note}" for note in notes],
         "",
         "Medians of frames a second, of CPU milliseconds of the whole process for a frame, and of",
-        "peak memory. Ratios are medians of those within each round: for fps more is better, for",
-        "CPU less; where they are far from the ratios of the medians, the rounds were unlike.",
+        "peak memory. Ratios are medians of those within each round: more is better for fps, less",
+        "for CPU; if they are far from the ratios of the medians, the rounds differed.",
         "`+malloc` is the same with glibc's allocator tuned by environment variables.",
         "`limit` is what the parts of this library allow, as [benchmark.md](benchmark.md) has it.",
-        "How each peer was written and tuned is told in its file in `tests/benchmarks/peers/`:",
+        "Each peer's file in `tests/benchmarks/peers/` shows how it was written and tuned:",
         "",
     ]
     for module in dict.fromkeys(PEERS[name].module for name in names):
