@@ -35,7 +35,7 @@ class MonotonicClock:
 
 
 class ManualClock:
-    """A clock for tests: time moves only when told."""
+    """A clock for tests: only ``advance`` moves the time."""
 
     def __init__(self, start: int = 0) -> None:
         self._now = start
@@ -46,7 +46,7 @@ class ManualClock:
         return self._now
 
     def advance(self, nanoseconds: int) -> None:
-        """Move time forward and wake whoever waits for it."""
+        """Move time forward and wake the threads that wait for it."""
         with self._moved:
             self._now += nanoseconds
             self._moved.notify_all()

@@ -59,7 +59,7 @@ class PipelineError(Exception):
 
     @property
     def message(self) -> str:
-        """What is wrong."""
+        """The text without path and file."""
         return super().__str__()
 
     def __str__(self) -> str:

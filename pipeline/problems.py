@@ -1,4 +1,4 @@
-"""Problems of a configuration, in the user's words and with their key path."""
+"""Problems of a configuration, in words of the YAML and with their key path."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class StopRequests:
         self._loop = self._on_stop = None
 
     def ignore(self) -> None:
-        """Ignore signals for good: the process ends, and its exit code is to stay."""
+        """Ignore all further signals: the process ends, and its exit code is to stay."""
         for number in self._before:
             signal.signal(number, signal.SIG_IGN)
 

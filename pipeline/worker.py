@@ -33,7 +33,7 @@ class Worker:
     """One thread that runs calls in the order given; it does not hold up the exit.
 
     The loop is woken once for all calls that ended since it last looked. Calls see the context
-    variables of whoever made the worker. What is control flow in a coroutine (StopIteration,
+    variables of the worker's creator. What is control flow in a coroutine (StopIteration,
     CancelledError and the like) is a RuntimeError of the call that raised it.
     """
 
@@ -66,7 +66,7 @@ class Worker:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> None:
-        """Queue a call whose end does not wake the loop; there ``on_error`` is told its error."""
+        """Queue a call whose end does not wake the loop; there ``on_error`` gets its error."""
         if self._closing:
             raise RuntimeError(f"thread {self.name!r} is closing")
         self._jobs.put((on_error, function, args, kwargs))

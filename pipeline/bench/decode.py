@@ -1,4 +1,4 @@
-"""The source alone: read into frame buffers, with nobody who wants them."""
+"""The source alone: frames are read into buffers and dropped."""
 
 from __future__ import annotations
 

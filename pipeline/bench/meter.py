@@ -67,7 +67,7 @@ class Meter:
         return time.monotonic_ns() - self._began
 
     def record(self, nanoseconds: int) -> None:
-        """One more."""
+        """Record one duration."""
         self.histogram.record(nanoseconds)
         self.total_ns += nanoseconds
 
@@ -81,9 +81,9 @@ class Meter:
 def repeat(
     step: Callable[[], int | None], seconds: float, stop: threading.Event
 ) -> StageFigures | None:
-    """Call ``step``, which tells the ns that its frame took, for ``seconds``.
+    """Call ``step``, which returns the ns that its frame took, for ``seconds``.
 
-    It may end earlier by telling None; the figures are None when there was no frame at all.
+    It may end earlier by returning None; the figures are None when there was no frame at all.
     """
     meter = Meter(seconds)
     while not (meter.enough or stop.is_set()):

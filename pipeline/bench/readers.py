@@ -19,13 +19,13 @@ __all__ = ["Paced", "Replay", "as_file", "has_own_pace", "own_fps"]
 
 
 def has_own_pace(source: SourceSettings) -> bool:
-    """True if somebody else sets the pace of the frames."""
+    """True if the source sets the pace of the frames."""
     kind = kind_of(source)
     return source.comes_live if kind == "own" else kind in ("camera", "gstreamer", "pipe", "stream")
 
 
 def own_fps(source: SourceSettings) -> float | None:
-    """The rate that a synthetic source is to play at; others tell when they are opened."""
+    """Rate of a synthetic source by its settings; other sources report it when opened."""
     return synthetic_settings(source).fps if kind_of(source) == "synthetic" else None
 
 
@@ -47,7 +47,7 @@ class _Ticker:
         self._due = 0
 
     def wait(self, stop: threading.Event) -> int | None:
-        """When the next frame is taken, waiting for it; None once ``stop`` is set."""
+        """Wait for the next frame and return its time; None once ``stop`` is set."""
         self._due = max(self._due + self._period, self._clock.now())
         return self._due if self._clock.wait_until(self._due, stop) else None
 

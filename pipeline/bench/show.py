@@ -14,7 +14,7 @@ __all__ = ["data", "table"]
 
 
 def data(report: Report, verdict: Verdict) -> dict[str, Any]:
-    """All of it for JSON; null where nothing was measured."""
+    """The report as plain data for JSON; null where nothing was measured."""
     parts, offline = report.parts, report.offline
     return {
         "camera": report.camera,

@@ -92,7 +92,7 @@ def _doubts(report: Report, reached: float) -> list[str]:
 
 
 def best(infer: tuple[InferFigures, ...]) -> InferFigures:
-    """The number of contexts that makes the most runs; the smaller one where that is all one."""
+    """Figures of the contexts that make the most runs; fewer contexts if within 2 %."""
     found = infer[0]
     for figures in infer[1:]:
         if figures.fps > found.fps * 1.02:
@@ -150,7 +150,7 @@ def _advice(
 
 
 def _of_contexts(report: Report, config: Config, bounds: dict[str, float]) -> list[str]:
-    """Fewer contexts where they get in each other's way, more where there is room for them."""
+    """Advice on contexts: fewer if they slow each other down, more if more could help."""
     infer = report.parts.infer
     count, found = len(infer), best(infer)
     if found.contexts < count:

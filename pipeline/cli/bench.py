@@ -1,4 +1,4 @@
-"""``python -m pipeline bench``: run it until it is done or somebody asks it to stop."""
+"""``python -m pipeline bench``: run it until it is done or a signal stops it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["measure", "publish"]
 def measure(
     bench: Bench, requests: StopRequests, report_progress: Callable[[str], None]
 ) -> Report | None:
-    """The report; None when it was asked to stop before all was measured."""
+    """The report; None if a signal stopped it before all was measured."""
     runner = asyncio.Runner(loop_factory=new_event_loop)
     try:
         return runner.run(_until_stopped(bench, requests, report_progress))

@@ -21,7 +21,7 @@ _LATER = "as large as the model says when it is loaded"
 def describe(config: Config) -> str:
     """The plan of a run as lines of name and value, secrets hidden.
 
-    Sizes are told as far as they are known before the source and the model are opened.
+    Sizes are shown as far as they are known before the source and the model are opened.
     """
     rows = [*_source(config), *_model(config), *_buffers(config), *_sinks(config)]
     rows.append(("drain", f"at most {config.drain_s:g} s when stopped"))

@@ -77,7 +77,7 @@ class _ClosedOutput(io.StringIO):
     """Standard output where it was closed: harmless until something is to be written there."""
 
     def writable(self) -> bool:
-        """Tell those who ask before they begin."""
+        """False, so that a writer can ask before it begins."""
         return False
 
     def write(self, text: str, /) -> int:
@@ -297,7 +297,7 @@ async def _drive(
 def _finish(
     pipeline: Pipeline, arguments: Arguments, failure: BaseException | None, stops: int
 ) -> int:
-    """Tell how the run went, and turn its end into an exit code."""
+    """Report the run, and return its exit code."""
     if isinstance(failure, ClosedError | asyncio.CancelledError) and stops == 1:
         failure = None  # stopped before it was running
     if isinstance(failure, ReaderLeftError):

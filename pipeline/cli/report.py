@@ -148,7 +148,7 @@ def _camera_line(camera: CameraStats) -> str:
 class StatusLine:
     """Prints the status again and again: in place on a terminal, as plain lines elsewhere.
 
-    ``stats`` is asked each time; None means that there is nothing to tell yet.
+    ``stats`` is asked each time; None means that there is nothing to show yet.
     """
 
     def __init__(self, stats: Callable[[], Stats | None], stream: _Stream) -> None:

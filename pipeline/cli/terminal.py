@@ -30,7 +30,7 @@ _PATIENCE_S = 1.0
 class Stderr:
     """Standard error, written by a thread, so that the event loop never waits for a reader.
 
-    Of what nobody reads 256 pieces wait, later ones are left out, and their number is written
+    If nobody reads, 256 pieces wait; later ones are left out, and their number is written
     once there is room. Outside of an event loop ``write`` waits, for a second at most. The
     thread lives only while there is something to write.
     """
@@ -111,7 +111,7 @@ class Terminal:
             stderr.write(_line(printable(text)))
 
     def fail(self, text: str) -> None:
-        """What went wrong, in one or more lines."""
+        """Print an error, in one or more lines."""
         if self.json:
             self.record("error", text)
         else:

@@ -205,7 +205,7 @@ class Document:
         return parsed
 
     def _forget(self, path: KeyPath) -> None:
-        """Drop what was noted of a value that is set anew."""
+        """Drop what was noted of a value that is replaced."""
 
         def below(other: KeyPath) -> bool:
             return other[: len(path)] == path

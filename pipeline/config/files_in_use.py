@@ -1,4 +1,4 @@
-"""The files that a run reads and writes, told apart by what they are, not by their names."""
+"""The files that a run reads and writes, compared by identity, not by name."""
 
 from __future__ import annotations
 

@@ -215,7 +215,7 @@ class Executor:
     async def reshape(self, shape: Sequence[int]) -> None:
         """Change to another input shape that the model was made for, in order of the model.
 
-        ``inputs`` and ``outputs`` tell the new tensors. All slots must be free, with no view of
+        ``inputs`` and ``outputs`` show the new tensors. All slots must be free, with no view of
         them left: SlotStateError. The ring's blocks stay, but for those that are too small
         now. ConfigError where the engine's shapes are fixed, ModelError where the model has
         not this one; nothing has changed then.
@@ -230,7 +230,7 @@ class Executor:
             await call_in_thread("reshape", functools.partial(self._native.reshape, shape))
 
     def trim(self) -> None:
-        """Hand driver memory that nobody uses back; it is otherwise kept for the next use."""
+        """Give unused driver memory back; without this it is kept for the next use."""
         self._native.trim()
 
     def counters(self) -> _native.Counters:

@@ -42,7 +42,7 @@ class MindSporeLiteOptions(BaseModel):
 
     threads: Threads | None = Field(
         default=None,
-        description="CPU threads of each context. Left out: MindSpore Lite decides. auto: "
+        description="CPU threads of each context. By default MindSpore Lite decides. auto: "
         "measured as model.contexts is; on other devices than a CPU it is left out.",
     )
     affinity: Literal["none", "big", "little"] = Field(

@@ -39,7 +39,7 @@ _Shape = Annotated[
 
 
 class NNRTTensor(BaseModel):
-    """An input or output as the user knows it, where the runtime does not tell."""
+    """Description of an input or output by the user, for a runtime that gives none."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -77,7 +77,7 @@ class NNRTOptions(BaseModel):
     inputs: tuple[NNRTTensor, ...] = Field(
         default=(),
         max_length=200,
-        description="The model's inputs. Needed with an NNRT of API 9 or 10, which does not tell "
+        description="The model's inputs. Needed with NNRT of API 9 or 10, which does not describe "
         "them; otherwise only to fill in sizes that the model leaves open.",
     )
     outputs: tuple[NNRTTensor, ...] = Field(
@@ -87,7 +87,7 @@ class NNRTOptions(BaseModel):
         default=600.0,
         ge=0,
         le=1e9,
-        description="NNRT unloads a model that rested this long. The run that loads it again may "
+        description="NNRT unloads a model that was idle this long. The run that loads it again may "
         "fail and is then tried once more.",
     )
 
@@ -142,7 +142,7 @@ def trials(settings: ModelSettings, cores: int) -> Trials:
 
 
 def list_devices(library: str | None = None) -> tuple[str, list[tuple[str, str]]]:
-    """Which calls the runtime has, and each device as (id, name and type)."""
+    """Calls that the runtime has, and each device as (id, name and type)."""
     from pipeline import _native
 
     return _native.engine_devices("nnrt", find_library(library))

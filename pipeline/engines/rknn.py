@@ -60,8 +60,8 @@ class RKNNOptions(BaseModel):
         default="context_per_slot",
         description="How the memory of several slots reaches the NPU in mode zero_copy. "
         "context_per_slot: a duplicated runtime context for each slot, bound once, as the vendor "
-        "documents; each needs internal memory. rebind: one for each context, bound anew "
-        "before each run; tried out at the start. auto: rebind where the runtime honours it.",
+        "documents; each needs internal memory. rebind: one for each context, bound again "
+        "before each run; tested at the start. auto: rebind if the runtime passes that test.",
     )
     cores: list[Annotated[int, Field(ge=0, le=2)]] = Field(
         default_factory=list,
@@ -70,8 +70,8 @@ class RKNNOptions(BaseModel):
     )
     dequantize: bool = Field(
         default=True,
-        description="Hand out quantised outputs as float32. false: as they are, with scale and "
-        "zero point in the tensor's quantization.",
+        description="Convert quantised outputs to float32. false: they stay as they are, with "
+        "scale and zero point in the tensor's quantization.",
     )
     sync: Literal["runtime", "explicit"] = Field(
         default="runtime",
@@ -83,8 +83,8 @@ class RKNNOptions(BaseModel):
     )
     raise_priority: bool = Field(
         default=False,
-        description="Let the runtime raise the whole process to nice -19, as it does unasked "
-        "where it may.",
+        description="Let the runtime raise the whole process to nice -19, as it does by default "
+        "if that is permitted.",
     )
 
 
@@ -94,7 +94,7 @@ TAKES_DEVICE = False
 
 
 def find_library(setting: str | None = None) -> str:
-    """Path or loader name of librknnrt.so; EngineNotInstalledError tells what to install."""
+    """Path or loader name of librknnrt.so; EngineNotInstalledError says what to install."""
     from pipeline import _native
 
     library = named_library(setting) if setting else _SONAME
@@ -142,7 +142,7 @@ def trials(settings: ModelSettings, cores: int) -> Trials:
 def list_devices(library: str | None = None) -> tuple[str, list[tuple[str, str]]]:
     """The runtime's version, and the NPU with its chip and driver; empty where there is none.
 
-    The runtime tells its version only with a model, so it is read from the library's file.
+    The runtime reports its version only with a model, so it is read from the library's file.
     """
     path = find_library(library)
     return _library_version(path), _find_npu(Path("/"))

@@ -36,7 +36,7 @@ _Dimension = Annotated[int, Field(ge=1, le=2**31 - 1)]
 
 
 class ModelSettings(BaseModel):
-    """Which model runs, on which engine and device, and how many runs at once."""
+    """The model, its engine and device, and the number of runs at once."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 

@@ -150,7 +150,7 @@ def slot_bytes(settings: ModelSettings) -> tuple[int, int]:
 
 
 def trials(settings: ModelSettings, cores: int) -> Trials:
-    """As many as help: its cores are found out like those of a real NPU."""
+    """At most 8 contexts; how many of them help is measured, as on a real NPU."""
     return Trials(8)
 
 

@@ -214,9 +214,9 @@ class CaptureStage:
         self._report_state("live", f"{found.width}x{found.height}")
 
     def _use(self, found: FrameFormat) -> bool:
-        """Have buffers for this format; frames of an older one end their way in their own.
+        """Use buffers for this format; True if they had to be allocated.
 
-        Whether they had to be made.
+        Frames of an older format keep their own buffers.
         """
         check_size(found.width, found.height, self._settings.max_pixels)
         known = [pool for pool in self._pools if found.fits(pool.format)]
@@ -381,7 +381,7 @@ class CaptureStage:
             raise
 
     def _due(self, captured_ns: int) -> bool:
-        """On the reader's thread: whether ``max_fps`` lets this frame be taken."""
+        """True if ``max_fps`` lets this frame be taken. On the reader's thread."""
         if self._settings.max_fps is None:
             return True
         period = round(1e9 / self._settings.max_fps)

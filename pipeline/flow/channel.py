@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class ChannelClosed(Exception):  # noqa: N818 - like StopAsyncIteration: an end, not a failure
-    """Nothing more comes, or nobody takes any more."""
+    """The channel is closed: no more items come, or none are taken."""
 
 
 class Channel(Generic[T]):

@@ -1,4 +1,4 @@
-"""Time limits that a process which was stopped does not exceed."""
+"""Time limits that do not count the time for which the process was stopped."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _MOST_HUNG = 3
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """``run_timeout_s``: a run that takes longer hangs. ``max_failures`` in a row: open anew."""
+    """``run_timeout_s``: a run that takes longer hangs. ``max_failures`` in a row: reopen it."""
 
     run_timeout_s: float = 30.0
     max_failures: int = 3
@@ -175,7 +175,7 @@ class EngineSupervisor:
     def _adopt(self, pair: tuple[Executor, Ring]) -> None:
         self._pair = pair
         executor = pair[0]
-        # Looked at for each frame, and made anew by the binding each time.
+        # Used for each frame; the binding would create a new list each time.
         self.input = executor.inputs[0]
         self.batch = self.input.shape[0] if self.input.shape else 1
         self.contexts = executor.contexts

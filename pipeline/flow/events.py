@@ -40,7 +40,7 @@ class Event(NamedTuple):
 
 
 class EventStream:
-    """One listener's events; the oldest give way when 256 were not taken. For one task."""
+    """One listener's events; beyond 256 that wait, the oldest are dropped. For one task."""
 
     def __init__(self, earlier: Iterable[Event] = ()) -> None:
         self._events: deque[Event] = deque(earlier, maxlen=_CAPACITY)
@@ -94,7 +94,7 @@ class EventHub:
         self._closed = False
 
     def stream(self) -> EventStream:
-        """A new listener, who is first told what happened before."""
+        """A new listener, which first gets the events so far."""
         stream = EventStream(self._earlier)
         if self._closed:
             stream._close()
@@ -103,7 +103,7 @@ class EventHub:
         return stream
 
     def send(self, event: Event) -> None:
-        """Tell everybody."""
+        """Send an event to every listener."""
         self._earlier.append(event)
         for stream in self._streams:
             stream._send(event)

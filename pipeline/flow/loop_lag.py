@@ -21,7 +21,7 @@ class LoopLag:
     """A timer every 100 ms that records by how much it was late, while it is started.
 
     Ten calls a second cost nothing that could be measured. Timers of asyncio and uvloop are
-    about a millisecond coarse, so less than that means nothing. ``now`` tells nanoseconds.
+    about a millisecond coarse, so less than that means nothing. ``now`` returns nanoseconds.
     """
 
     def __init__(

@@ -88,7 +88,7 @@ class PostprocessStage(Stage):
         try:
             watch.begin(item)
             return await item.run.future
-        except SourceError:  # its camera has been told
+        except SourceError:  # its camera has the error already
             item.drop("failed")
             return None
         except (EngineError, ClosedError) as failure:

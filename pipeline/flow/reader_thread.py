@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class ReadResult(NamedTuple):
-    """When a frame was begun, captured, grabbed and decoded (ns).
+    """Times (ns) at which a frame was begun, captured, grabbed and decoded.
 
     ``decoded`` false: it was skipped. ``sample``: a few of its pixels, if asked for.
     """
@@ -54,7 +54,7 @@ class PendingRead:
             frame.retain()
 
     def forget(self) -> None:
-        """Nobody looks at it: it is not read, if that has not begun."""
+        """Give the frame up; if reading has not begun, it never does."""
         self.taken.add_done_callback(_look_at)
         if self.claim() and self.frame is not None:
             self.frame.release()

@@ -21,7 +21,7 @@ class Receiver:
     """Results that wait for the program, and the one that it looks at.
 
     ``lost`` counts one that it does not get. ``left`` is called on the loop when an iterator
-    was left before the end. ``used`` tells whether there ever was an iterator.
+    was left before the end. ``used`` is true once there was an iterator.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class _Iteration:
         self._receiver.left()
 
     def drop(self) -> None:
-        """Nobody has the iterator any more. From any thread, as garbage is collected in any."""
+        """Note that the iterator was freed. From any thread, as garbage is collected in any."""
         self._dropped = True
         with contextlib.suppress(RuntimeError):  # the loop is closed: nothing comes any more
             self._loop.call_soon_threadsafe(self._receiver.left)

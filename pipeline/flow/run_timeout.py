@@ -39,11 +39,11 @@ class RunWatch:
             self._look()
 
     def end(self) -> None:
-        """It has ended."""
+        """Stop watching the run, which has ended."""
         self._item = None
 
     def stop(self) -> None:
-        """No run will be watched any more."""
+        """Stop the timer; no further run is watched."""
         self._item = None
         if self._timer is not None:
             self._timer.cancel()

@@ -58,7 +58,7 @@ class SinkStage(Stage):
         self._writing: asyncio.Future[Any] | None = None
 
     def describe(self, stream: StreamInfo) -> None:
-        """Tell what is coming; before ``open``."""
+        """Set the camera and format that ``open`` will get; call it before."""
         self._stream = stream
 
     async def run(self) -> None:

@@ -55,7 +55,7 @@ class BatchItem:
     failure: SourceError | None = None
 
     def drop(self, cause: str) -> None:
-        """It becomes no result."""
+        """Release the frame, which becomes no result."""
         self.feed.recorder.dropped[cause] += 1
         self.frame.release()
 
@@ -77,7 +77,7 @@ class InFlight:
     lost: bool = False
 
     def drop(self, cause: str) -> None:
-        """Its frames become no results."""
+        """Release all frames of the slot, which become no results."""
         self.lost = True
         self.run.future.cancel()
         self.slot.release()

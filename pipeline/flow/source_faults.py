@@ -19,10 +19,10 @@ T = TypeVar("T")
 
 
 class SourceFaults:
-    """One camera's seam: nothing but SourceError and ConfigError leaves its parts.
+    """Guard around the parts of one camera: only SourceError and ConfigError leave it.
 
-    Each kind of unexpected error is logged once, with its traceback. It is a fault of the part,
-    whatever it is called: StopIteration and CancelledError are no end here.
+    Each kind of unexpected error is logged once, with its traceback. Any error is a fault of the
+    part, even StopIteration and CancelledError.
     """
 
     def __init__(self, camera: str) -> None:

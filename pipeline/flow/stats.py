@@ -204,7 +204,7 @@ class Stats:
     results, ``recent_fps`` that of the last two seconds.
     ``damaged`` are frames that their decoder patched up or refused, whether they were handed
     out or not (``source.on_damage``). ``loop_lag_ms`` is how late the event loop was, looked at
-    every 100 ms. ``chosen`` tells what the settings that are ``auto`` became, if there was
+    every 100 ms. ``chosen`` has what the settings that are ``auto`` became, if there was
     something to measure.
     """
 

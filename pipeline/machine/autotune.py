@@ -82,7 +82,7 @@ class _Candidate:
         self.tried = Tried(self.executor.contexts, threads, 0.0, math.inf, 0)
 
     async def measure(self, seconds: float) -> None:
-        """Again, so long. Raises what a run raises."""
+        """Measure once more, for ``seconds``. Raises what a run raises."""
         with at_model():
             spans = await _measure(self.ring, seconds, self.room.settings.run_timeout_s)
         inputs = self.executor.inputs

@@ -21,7 +21,7 @@ _STOP_SECONDS = 1.0
 class Cameras:
     """Runs the captures of ``parts``. Once the last one has ended by itself, the pipeline ends.
 
-    ``note`` is told the error of a camera that broke for good; ``abandoned`` gets the
+    ``note`` gets the error of a camera that broke for good; ``abandoned`` gets the
     parts that hang.
     """
 
@@ -61,7 +61,7 @@ class Cameras:
         self._group, self._ending = None, True
 
     def give_up_after(self, seconds: float) -> list[asyncio.TimerHandle]:
-        """Then no read that is stuck is waited for any longer; timers to be cancelled."""
+        """Abandon reads that are stuck after ``seconds``; the timers, for the caller to cancel."""
         loop = asyncio.get_running_loop()
         captures = list(self._parts.captures.values())
         return [loop.call_later(seconds, capture.give_up) for capture in captures]

@@ -1,4 +1,4 @@
-"""Waiting for an end that must come, whatever cancels the one who waits."""
+"""Waiting for a task or a close that must finish, even if the waiting task is cancelled."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _shielded() -> contextlib.AbstractContextManager[Any]:
 
 
 async def close_in_time(close: Callable[[float], Awaitable[T]], hurried: Callable[[], bool]) -> T:
-    """Run ``close(seconds)`` to its end, whoever cancels this task meanwhile.
+    """Run ``close(seconds)`` to its end, even if this task is cancelled meanwhile.
 
     Once ``hurried`` is true, which is looked at when this task is cancelled, it is begun again
     with less time. ``close`` may be cancelled and begun again.

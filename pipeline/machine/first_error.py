@@ -1,4 +1,4 @@
-"""The first error of a pipeline, and its copies for all who must learn of it."""
+"""The first error of a pipeline, and its copies for all tasks that wait for it."""
 
 from __future__ import annotations
 

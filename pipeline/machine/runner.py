@@ -441,7 +441,7 @@ class Runner:
             raise RuntimeError(f"pipeline: it lives in {self._loop!r}, but was used in {loop!r}")
 
     def _hand_over(self, call: Callable[[], None]) -> bool:
-        """Have the loop do it; False where that is ours to do."""
+        """Let the loop do it; False if the caller is to do it."""
         loop = self._loop
         if loop is None or not loop.is_running():
             return False
@@ -466,7 +466,7 @@ class Runner:
 
     @contextlib.contextmanager
     def _awaiting_end(self) -> Iterator[None]:
-        """Whoever awaits the end does not wait for a program that left its loop."""
+        """While a task awaits the end, do not keep results for a program that left its loop."""
         self._receiver.release_if_left()
         self._waiters += 1
         try:

@@ -29,7 +29,7 @@ _NO_PIXELS: Image = np.empty((0, 0, 3), np.uint8)
 class FrameFormat(NamedTuple):
     """Format of the frames of a source.
 
-    ``fps`` and ``frames`` are None where the source does not know them. ``pixels`` tells how
+    ``fps`` and ``frames`` are None where the source does not know them. ``pixels`` says how
     a frame lies in its buffer: ``bgr`` is uint8 (height, width, 3); ``i420`` is uint8
     (height * 3 / 2, width), the rows of Y and then U and V at half the width and height,
     which are even. ``matrix`` and ``full_range`` say which colors I420 stands for.

@@ -109,7 +109,7 @@ class FrameMapping(NamedTuple):
 
 
 class Stamps(NamedTuple):
-    """When each stage of one frame began and ended, integer nanoseconds of one clock."""
+    """Start and end of each stage of one frame, integer nanoseconds of one clock."""
 
     captured: int
     grabbed: int
@@ -183,7 +183,7 @@ class Result:
 
     ``detections`` is always the result's own. ``image`` and ``outputs`` are borrowed:
     in ``async for`` they hold until the next turn of the loop, and are refused afterwards;
-    ``copy()`` keeps everything. ``mapping`` tells how the frame was placed in the model's input:
+    ``copy()`` keeps everything. ``mapping`` has the frame's place in the model's input:
     ``mapping.to_frame(points)`` turns points (..., 2) of raw outputs into frame pixels.
     """
 

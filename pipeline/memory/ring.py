@@ -48,7 +48,7 @@ class RunReport(NamedTuple):
 
 
 class ResizeStep(NamedTuple):
-    """How the thread of a run resizes a frame into the first input, before it runs.
+    """Step of a run's thread that resizes a frame into the first input before the run.
 
     ``top`` and ``left`` say where in the input, in pixels; ``pad`` is what the input is filled
     with before, None where that was done.
@@ -176,7 +176,7 @@ class PreparedRun:
         self._frames[self._handle.index] = frame
 
     def fail(self, error: BaseException) -> None:
-        """It was not started, for this reason."""
+        """End the run with this error, as it was not started."""
         _fail(self.future, error)
 
 
@@ -345,7 +345,7 @@ class Ring:
         self._serve()
 
     def _forget(self, handle: _native.Slot) -> None:
-        """A released slot reports nothing any more; whoever still awaits its run must know."""
+        """Forget the run of a released slot, and fail its future if it is still awaited."""
         run = self._runs.pop((handle.index, handle.generation), None)
         if run is not None:
             _fail(

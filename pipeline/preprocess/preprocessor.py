@@ -69,7 +69,7 @@ class PreprocessSettings(BaseModel):
 
 
 class _Geometry(NamedTuple):
-    """Which part of the frame goes to which part of the input; slices of rows and columns."""
+    """Part of the frame, and its place in the input; slices of rows and columns."""
 
     source: tuple[slice, slice]
     target: tuple[slice, slice]
@@ -135,7 +135,7 @@ class Preprocessor:
     def process(self, pixels: Image, target: npt.NDArray[Any], slot_index: int) -> None:
         """Fill ``target``, the input view of slot ``slot_index``, from a frame's ``pixels``.
 
-        PipelineError when either has not the shape that ``open`` was told.
+        PipelineError when either has not the shape given to ``open``.
         """
         placement = self._opened()
         if pixels.shape != self._frame_shape or target.shape != self._shape:

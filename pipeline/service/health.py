@@ -1,4 +1,4 @@
-"""Health and metrics over HTTP, on loopback unless told otherwise."""
+"""Health and metrics over HTTP, on loopback by default."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Telling systemd how a service does, where systemd started it (``Type=notify``)."""
+"""Notifications of a service's state to systemd, if systemd started it (``Type=notify``)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["notify", "watchdog_seconds"]
 
 
 def notify(state: str) -> bool:
-    """Send ``READY=1``, ``STOPPING=1``, ``WATCHDOG=1`` or ``STATUS=...``; whether it was sent."""
+    """Send ``READY=1``, ``STOPPING=1``, ``WATCHDOG=1`` or ``STATUS=...``; True if sent."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
         return False

@@ -55,7 +55,7 @@ class ConsoleSink:
             raise kind(f"console: cannot write: {reason}") from error
 
     def interrupt(self) -> None:
-        """Do nothing: whoever holds standard output up cannot be told."""
+        """Do nothing: a stuck reader of standard output cannot be interrupted."""
 
     def close(self) -> None:
         """Let go of the stream."""

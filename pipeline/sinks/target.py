@@ -13,7 +13,7 @@ _LOOK_SECONDS = 1.0
 
 
 def reason_of(error: OSError) -> str:
-    """Why, in the system's words without number and path."""
+    """Reason of an OSError in the system's words, without number and path."""
     return error.strerror or type(error).__name__
 
 

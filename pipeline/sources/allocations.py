@@ -1,4 +1,4 @@
-"""A bound on what FFmpeg allocates at once: it believes lengths that strangers send."""
+"""A bound on what FFmpeg allocates at once, as it trusts lengths that a server announces."""
 
 from __future__ import annotations
 

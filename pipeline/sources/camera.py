@@ -24,7 +24,7 @@ class CameraReader(LiveCaptureReader):
 
     Pixel format, width, height and rate are asked for; the camera may choose others, which is
     logged, and the format says what it chose. A camera that stops is a SourceError. OpenCV
-    waits 10 s for a frame whatever it is told, and until then a waiting ``grab`` cannot be
+    waits 10 s for a frame, which cannot be changed, and until then a waiting ``grab`` cannot be
     interrupted; who must not wait leaves the reader behind.
     """
 

@@ -15,7 +15,7 @@ __all__ = ["Container", "inspect"]
 
 
 class Container(NamedTuple):
-    """``cut``: bytes are missing at the end; None where the format does not tell."""
+    """``cut``: bytes are missing at the end; None if the format does not show it."""
 
     cut: bool | None = None
 

@@ -22,7 +22,7 @@ _Challenge = tuple[str, dict[str, str]]
 def answer(headers: Iterable[str], user: bytes, password: bytes, target: str) -> bytes | None:
     """Value of ``Authorization`` for a GET of ``target``; None if nothing known is asked for.
 
-    Of several kinds of Digest it answers the strongest. Basic tells the password, so it is
+    Of several kinds of Digest it answers the strongest. Basic reveals the password, so it is
     answered only where no Digest is asked for that can be answered (RFC 7616, RFC 7617).
     """
     challenges = _parse(headers)

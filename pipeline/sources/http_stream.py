@@ -99,7 +99,7 @@ class HttpStream:
         self._link.close()
 
     def _open(self, seconds: float) -> str | None:
-        """Why it failed; None when the answer's body follows."""
+        """Connect; the reason if that failed, None if the answer's body follows."""
         deadline = time.monotonic() + seconds
         try:
             return self._follow(deadline)

@@ -28,7 +28,7 @@ class JpegFinder:
     """Cuts whole images out of what it is fed.
 
     Each is followed from mark to mark up to its end, so neither the boundary nor its length
-    need be told; where a Content-Length is, it must not be longer. One that is cut or spoilt is
+    need be known; if there is a Content-Length, it must not be longer. One that is cut or spoilt is
     counted in ``spoilt`` and skipped. SourceError when one announces more than
     ``max_pixels``, or is larger than ``most`` bytes, by default what so many pixels can take.
     Takes time and memory in proportion to what it is fed.

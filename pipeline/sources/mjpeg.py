@@ -51,7 +51,7 @@ class MjpegReader:
         self._image: bytes | None = None
 
     def open(self) -> FrameFormat:
-        """Connect and wait for the first frame, which tells the size."""
+        """Connect and wait for the first frame, which shows the size."""
         deadline = time.monotonic() + self._open_seconds
         try:
             if not self._asked:

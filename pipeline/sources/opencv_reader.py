@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 def deliver(where: str, image: Image, buffer: Image) -> bool:
-    """Make sure that a decoded frame is in ``buffer``; whether it had to be copied.
+    """Make sure that a decoded frame is in ``buffer``; True if it had to be copied.
 
     OpenCV writes into the buffer that it is given when shape and type are the frame's own
     and makes a new array when not. SourceError when the frame does not fit.
@@ -56,8 +56,8 @@ class OpenCVCapture:
     ) -> None:
         self.where = where
         self.copies = 0
-        self.declared = None  # OpenCV does not tell an index from an estimate
-        self.damaged = self.refused = 0  # of damage it tells nothing at all
+        self.declared = None  # OpenCV does not say if its number is an estimate
+        self.damaged = self.refused = 0  # OpenCV does not report damage
         self.broke_off = False
         self._open = True
         mute_ffmpeg()
@@ -79,7 +79,7 @@ class OpenCVCapture:
         return value if math.isfinite(value) and value > 0 else 0.0
 
     def set(self, prop: int, value: float) -> bool:
-        """Set a property; whether that was accepted."""
+        """Set a property; True if it was accepted."""
         with quiet_opencv():
             return bool(self._capture.set(prop, value))
 
@@ -93,7 +93,7 @@ class OpenCVCapture:
         return FrameFormat(width, height, fps, int(self.get(cv2.CAP_PROP_FRAME_COUNT)) or None)
 
     def rewind(self) -> bool:
-        """Go back to the start; whether the capture can."""
+        """Go back to the start; False if the capture cannot."""
         return self.set(cv2.CAP_PROP_POS_FRAMES, 0)
 
     def grab(self) -> bool:

@@ -38,7 +38,7 @@ _TURNS = {
 
 
 def orientation_of(frame: VideoFrame) -> Orientation:
-    """By the display matrix of a frame; one that tilts or skews is left as it lies."""
+    """Orientation by a frame's display matrix; a frame that is tilted or skewed stays as it is."""
     try:
         data = cast("SideData | None", frame.side_data.get("DISPLAYMATRIX"))
     except ValueError:  # beside it there is data of a kind that this PyAV does not know

@@ -1,4 +1,4 @@
-"""When the next frame of a source that plays by the clock is due."""
+"""Due times of the frames of a source that plays by the clock."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def sane_rate(declared: float | Fraction | None) -> float | None:
 
 
 class Pace:
-    """Waits for each frame and tells when it was due.
+    """Waits for each frame and returns when it was due.
 
     A frame is stamped with when it was due, not with when it was read, so a late reader shows
     as age of the frame. The first frame is due at once.
@@ -35,7 +35,7 @@ class Pace:
         self._last_stamp: int | None = None
 
     def restart(self) -> None:
-        """Stamps begin anew: the next frame follows the last one by one period."""
+        """Begin new stamps: the next frame follows the last one by one period."""
         self._last_stamp = None
 
     def wait(self, stop: threading.Event, stamp: int | None = None) -> int | None:

@@ -48,7 +48,7 @@ class Pipe:
         self._stopped = False
 
     def connect(self) -> InputContainer:
-        """Open it and wait for what tells the format. SourceError when that does not come."""
+        """Open it and wait for the data that show the format. SourceError if they do not come."""
         with self._lock:
             self._descriptor = self._open()
             self._wake = os.eventfd(int(self._stopped), os.EFD_CLOEXEC)

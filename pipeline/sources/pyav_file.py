@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PyAVFile", "discard_others", "video_of"]
 
-# Less of what the index tells of is no end. It may tell of a few that are in no edit.
+# Fewer frames than this share of the index are no end. It may list a few that are in no edit.
 _LEAST_SHARE = 0.9
 # Packets in a row that cannot be read before that is the end.
 _MOST_BAD_READS = 16
@@ -48,7 +48,7 @@ def discard_others(container: InputContainer, stream: VideoStream) -> None:
 
 
 class PyAVFile:
-    """An open container that is played to its end, like a ``Capture``.
+    """An open container that is played to its end, like an ``OpenCVCapture``.
 
     Frames that the decoder calls damaged are counted in ``damaged`` and, by ``on_damage``,
     handed out, skipped or a SourceError; what it cannot decode at all is counted in
@@ -127,7 +127,7 @@ class PyAVFile:
         return self._broken or self._count < self._stream.frames * _LEAST_SHARE
 
     def _first_format(self) -> FrameFormat:
-        """The first frame tells more than the container; it stays to be grabbed."""
+        """Format of the first frame, more exact than the container's; it stays to be grabbed."""
         found: FrameFormat | None
         if self._writer.format is not None:
             return self._writer.format
@@ -177,7 +177,7 @@ class PyAVFile:
         self._writer.write(self._frame, buffer)
 
     def rewind(self) -> bool:
-        """Go back to the start; whether the file can."""
+        """Go back to the start; False if the file cannot."""
         container = self._opened()
         try:
             container.seek(self._stream.start_time or 0, stream=self._stream)

@@ -39,7 +39,7 @@ _SAY_SECONDS = 10.0
 # Smaller frames are converted at once: that takes less time than one call more for each plane.
 LEAST_PIXELS = 480 * 360
 _PLANAR = ("yuv420p", "yuvj420p", "nv12")
-# By FFmpeg's numbers (AVColorSpace); what is not told counts as BT.601, as with swscale.
+# By FFmpeg's numbers (AVColorSpace); an unknown one counts as BT.601, as with swscale.
 _MATRICES: dict[int, Matrix] = {1: "709", 2: "601", 5: "601", 6: "601"}
 
 
@@ -126,7 +126,7 @@ class FrameWriter:
 
     Planes are copied. For BGR swscale converts into memory of its own and from there it is
     copied: PyAV lets it write nowhere else. ``format`` is what the frame buffers are made for:
-    set it to what ``open`` tells. ``upright``: no frame asks to be turned.
+    set it to what ``open`` returned. ``upright``: no frame asks to be turned.
     """
 
     def __init__(self, where: str, *, planes: bool = True, upright: bool = False) -> None:
@@ -156,7 +156,7 @@ class FrameWriter:
             self._convert(frame, buffer, orientation)
 
     def _orientation_of(self, frame: VideoFrame) -> Orientation:
-        """Look anew only where something else changed, too.
+        """Orientation of the frame, read again only if something else changed, too.
 
         PyAV ties a frame and its side data together, so that only the garbage collector frees
         a frame that was looked at.
@@ -201,7 +201,7 @@ def _view(plane: VideoPlane, shape: tuple[int, ...]) -> Image:
 
 
 class Damage:
-    """Counts frames that could not be used and says so, not for each of them."""
+    """Counts frames that could not be used, and logs that at intervals."""
 
     def __init__(self, where: str) -> None:
         self._where = where
@@ -209,7 +209,7 @@ class Damage:
         self.count = 0
 
     def add(self, what: str) -> None:
-        """One more, and what was wrong with it."""
+        """Count one more, with its damage."""
         self.count += 1
         if time.monotonic() - self._said >= _SAY_SECONDS:
             self._said = time.monotonic()

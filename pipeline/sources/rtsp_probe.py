@@ -16,9 +16,9 @@ PROBED = {"rtsp": 554, "rtsps": 322}
 
 
 class RtspProbe:
-    """Asks whether somebody answers before FFmpeg does, whose waiting nothing can interrupt.
+    """Checks that a server answers before FFmpeg connects, which nothing can interrupt.
 
-    A server that accepts connections and then says nothing is what stuck cameras are like.
+    A stuck camera typically accepts connections and then sends nothing.
     """
 
     def __init__(self, url: str) -> None:

@@ -268,7 +268,7 @@ class SourceSettings(OwnPart):
 
     @property
     def reopenable(self) -> bool:
-        """True if such a source can be opened again: it is made anew, or says so."""
+        """True if such a source can be opened again: its class is called again, or it says so."""
         return self.kind is not None or self.fact("reopenable")
 
     def with_object(self, part: Any) -> Self:

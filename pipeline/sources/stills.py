@@ -1,4 +1,4 @@
-"""Single images: decoded by what tells of damage and prints nothing."""
+"""Single images, read by decoders that report damage and print nothing."""
 
 from __future__ import annotations
 

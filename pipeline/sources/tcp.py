@@ -31,7 +31,7 @@ class TcpStream:
         self._socket: socket.socket | None = None
 
     def connect(self, **options: Any) -> InputContainer:
-        """Connect and wait for what tells the format. OSError when that fails."""
+        """Connect and wait for the data that show the format. OSError when that fails."""
         self._deadline = time.monotonic() + self._open_seconds
         self._socket = self._link.connect(*self._address, self._deadline)
         container = open_container(self, **options)

@@ -14,7 +14,7 @@ __all__ = ["FirstDatagram"]
 
 
 class FirstDatagram:
-    """Waits until somebody sends before FFmpeg does, whose waiting nothing can interrupt."""
+    """Waits for the first datagram before FFmpeg does, whose wait nothing can interrupt."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -29,7 +29,7 @@ class FirstDatagram:
         try:
             receiver = self._listen()
         except (OSError, ValueError):
-            return None  # FFmpeg will tell
+            return None  # FFmpeg will report it
         with self._lock:
             self._wake = os.eventfd(int(self._interrupted), os.EFD_CLOEXEC)
         try:
