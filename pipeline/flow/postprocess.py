@@ -1,4 +1,4 @@
-"""From finished runs to results, in capture order, and to everybody who wants them."""
+"""From finished runs to results, in capture order, and to all receivers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ _MOST_ERRORS = 10  # in a row, after which the run ends
 
 
 class PostprocessStage(Stage):
-    """Awaits each run in the order of submission, decodes it and hands the results on."""
+    """Awaits each run in the order of submission, decodes it and hands the results on.
+
+    It decodes on the thread ``postprocess``, or on the event loop if ``process`` is ``quick``.
+    """
 
     kind = RunError
 

@@ -1,4 +1,4 @@
-"""Counters and times of a running pipeline."""
+"""Counters and times of a running pipeline: frames, results, drops by cause, latencies."""
 
 from __future__ import annotations
 

@@ -205,6 +205,7 @@ def _image_size(spec: TensorSpec) -> tuple[int, int, int]:
 
 
 def _geometry_of(resize: str, frame: FrameFormat, width: int, height: int) -> _Geometry:
+    """Letterbox, stretch or crop of a frame into an input of ``width`` x ``height`` pixels."""
     x0, y0, taken_width, taken_height = 0, 0, frame.width, frame.height  # of the frame
     left, top, new_width, new_height = 0, 0, width, height  # of the input
     across, down = width / frame.width, height / frame.height
