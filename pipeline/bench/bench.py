@@ -114,21 +114,21 @@ class Bench:
         )
 
     async def _tune(self) -> Choice | None:
-        """Fix what is to be measured at the start of a run, so that all runs here are alike."""
+        """Choose the settings that are ``auto`` once, so that all runs here use the same."""
         if not self.config.model.measured:
             return None
-        self._conditions.report("what suits the model, as it is auto")
+        self._conditions.report("the settings that are auto")
         self.config, choice, executor = await tune(self.config, self.abandoned)
         if executor is not None:
             await executor.close()
         return choice
 
     async def _round(self) -> _Round:
-        """The parts, and the whole as fast as it goes."""
+        """The parts, and the whole at full speed."""
         decoded = await self._decode()
         config = self._only(overflow="block", max_fps=None, max_age_ms=None)
         parts = await parts_alone(config, decoded.format, decoded.frames, self._conditions)
-        self._conditions.report("the whole, as fast as it goes")
+        self._conditions.report("the whole, at full speed")
         replayed = None
         if self._own_pace:
             clock = self._conditions.clock
@@ -179,10 +179,10 @@ class Bench:
             notes.append(f"of {len(self.config.sources)} cameras only {self.name!r} was measured")
         if self._own_pace:
             notes.append(
-                "the source has its own pace: decode is the time from a frame's capture to its "
-                "frame, the live run is at that pace, and the limit, the run as fast as it "
-                "goes and the overload are with frames from memory, without decoding"
+                "the source has its own pace: decode is the time from capture to the decoded "
+                "image, the live run is at that pace, and the limit, the run at full speed and "
+                "the overload use frames from memory, without decoding"
             )
             if self._rate is not None:
-                notes.append("--rate was left aside, as the source has its own")
+                notes.append("--rate was ignored, as the source has its own")
         return notes

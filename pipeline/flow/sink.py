@@ -80,10 +80,10 @@ class SinkStage(Stage):
             pass
         except SinkError as error:
             if error is self.failing:
-                return  # told once it is known how much is lost
+                return  # reported once it is known how much is lost
             if self._on_error != "disable":
                 raise
-            self._report_state("failed", f"{error}; this sink is left out from now on")
+            self._report_state("failed", f"{error}; the pipeline goes on without this sink")
             self._results.clear()  # those that come from now on find it closed
 
     def interrupt(self) -> None:
@@ -132,7 +132,7 @@ class SinkStage(Stage):
                 self.failing = error
                 attempt += 1
                 if attempt == 1:
-                    self._report_state("failed", f"{error}; tried again until it can be")
+                    self._report_state("failed", f"{error}; the sink tries again")
                 elif loop.time() - said >= _REMINDER_SECONDS:
                     said = loop.time()
                     self._remind(error, said - began)

@@ -143,7 +143,7 @@ class _Probe:
         except (EngineError, ConfigError) as error:
             if self._best is None:
                 raise
-            _log.info("not %d contexts: %s", contexts, error)
+            _log.info("%d contexts cannot be opened: %s", contexts, error)
             return False
         except BaseException:
             self._abandoned += await room.close(_CLOSE_SECONDS)

@@ -74,7 +74,7 @@ class Cameras:
         """
         parts = self._parts
         if self._ending:
-            raise ClosedError("pipeline: it ends, no camera can be added")
+            raise ClosedError("pipeline: it is ending, so no camera can be added")
         if not re.fullmatch(CAMERA_NAME, name):
             raise ConfigError(
                 "needed 1 to 64 letters, digits, '_', '.' or '-'", ("cameras", repr(name))

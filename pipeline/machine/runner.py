@@ -438,7 +438,7 @@ class Runner:
     def _check_loop(self) -> None:
         loop = asyncio.get_running_loop()
         if self._loop is not None and loop is not self._loop:
-            raise RuntimeError(f"pipeline: it lives in {self._loop!r}, but was used in {loop!r}")
+            raise RuntimeError(f"pipeline: it belongs to {self._loop!r}, not to {loop!r}")
 
     def _hand_over(self, call: Callable[[], None]) -> bool:
         """Let the loop do it; False if the caller is to do it."""

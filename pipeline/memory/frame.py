@@ -58,10 +58,10 @@ class FrameFormat(NamedTuple):
 def check_size(width: int, height: int, max_pixels: int) -> None:
     """Refuse an image by the size that it announces; SourceError naming the setting."""
     if width < 1 or height < 1:
-        raise SourceError(f"the image says that it is {width}x{height}")
+        raise SourceError(f"the image declares a size of {width}x{height}")
     if width * height > max_pixels:
         raise SourceError(
-            f"the image says that it is {width}x{height}, more than max_pixels "
+            f"the image declares a size of {width}x{height}, more than max_pixels "
             f"({max_pixels}) allows"
         )
 

@@ -229,9 +229,9 @@ class _Collector:
             "pipeline_damaged", "Frames that their decoder calls damaged", labels=["camera"]
         )
         lost = CounterMetricFamily(
-            "pipeline_reconnects", "Times that it came back", labels=["camera"]
+            "pipeline_reconnects", "Times that a camera was reopened", labels=["camera"]
         )
-        live = GaugeMetricFamily("pipeline_camera_live", "1 while frames come", labels=["camera"])
+        live = GaugeMetricFamily("pipeline_camera_live", "1 while frames arrive", labels=["camera"])
         age = HistogramMetricFamily(
             "pipeline_age_seconds", "Age of a frame when its result is ready", labels=["camera"]
         )
@@ -266,26 +266,26 @@ class _Collector:
         for state in ("free", "filling", "submitted", "done", "leased"):
             slots.add_metric([state], stats.slots.get(state, 0))
         undelivered = CounterMetricFamily(
-            "pipeline_undelivered", "Results that a receiver did not take", labels=["receiver"]
+            "pipeline_undelivered", "Results that a receiver missed", labels=["receiver"]
         )
         for receiver, number in stats.undelivered.items():
             undelivered.add_metric([receiver], number)
         events = CounterMetricFamily(
             "pipeline_events",
-            "Times that a camera, the engine or a sink came into a state",
+            "Times that a camera, the engine or a sink entered a state",
             labels=["source", "state"],
         )
         for source, states in stats.events.items():
             for state, number in states.items():
                 events.add_metric([source, state], number)
         yield events
-        lag = HistogramMetricFamily("pipeline_loop_lag_seconds", "Lateness of the event loop")
+        lag = HistogramMetricFamily("pipeline_loop_lag_seconds", "Delay of the event loop")
         lag.add_metric([], *self._recorder.loop_lag.cumulative(_TIMES))
         yield lag
         yield slots
         yield undelivered
         yield GaugeMetricFamily(
-            "pipeline_driver_memory_bytes", "Driver memory at most", value=stats.driver_bytes
+            "pipeline_driver_memory_bytes", "Highest use of driver memory", value=stats.driver_bytes
         )
         yield CounterMetricFamily(
             "pipeline_driver_allocations", "Driver allocations", value=stats.driver_allocations[1]

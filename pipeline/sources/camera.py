@@ -61,7 +61,7 @@ class CameraReader(LiveCaptureReader):
 
     def grab(self) -> int | None:
         """Wait for the next frame; SourceError when none comes any more."""
-        return self._grab_live(self._clock, "no frame comes any more (unplugged, busy or hung)")
+        return self._grab_live(self._clock, "frames stopped (unplugged, busy or hung)")
 
     def _check_device(self) -> None:
         try:

@@ -169,7 +169,7 @@ async def test_a_camera_is_measured_at_its_own_pace(no_leak: None) -> None:
     assert report.paced_by_source
     assert "decode" not in verdict(report, settings).bounds_fps
     assert any("own pace" in note for note in report.notes)
-    assert any("--rate was left aside" in note for note in report.notes)
+    assert any("--rate was ignored" in note for note in report.notes)
 
 
 async def test_a_stream_of_a_real_server(no_leak: None) -> None:
@@ -292,7 +292,7 @@ def test_table_and_json_tell_the_same(run: Callable[..., Any], tmp_path: Path) -
         )
     assert "bottleneck  infer: " in done.stdout
     assert "model.contexts: 2" in done.stdout
-    assert done.stderr.count("the whole, as fast as it goes") == 2
+    assert done.stderr.count("the whole, at full speed") == 2
 
 
 def test_quiet_prints_nothing(run: Callable[..., Any], tmp_path: Path) -> None:

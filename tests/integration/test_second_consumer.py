@@ -74,7 +74,7 @@ async def test_another_event_loop_is_refused() -> None:
 
     def used() -> None:
         for call in (iterate, pipe.wait, pipe.drain, pipe.close):
-            with pytest.raises(RuntimeError, match=r"it lives in <.*EventLoop.* but was used in <"):
+            with pytest.raises(RuntimeError, match=r"it belongs to <.*EventLoop.* not to <"):
                 asyncio.run(call())
 
     await asyncio.to_thread(used)

@@ -275,6 +275,6 @@ async def test_a_image_that_grows_too_large_is_refused_before_any_buffer(until: 
     rig = Rig([Camera("grow"), Camera("good")], max_pixels=47)
     await rig.run(until, lambda: rig.cameras[-1].grabbed > 5)
     assert [why for state, why in rig.said if state == "lost"] == [
-        "the image says that it is 8x6, more than max_pixels (47) allows"
+        "the image declares a size of 8x6, more than max_pixels (47) allows"
     ]
     assert await rig.stage.close(10)
