@@ -207,10 +207,11 @@ void refusals_are_named(Bench& bench) {
     refused("REFUSE_OFFLINE", "1", Errc::model, "refuses this model file: OH_NN_FAILED (1)");
     refused("REFUSE_EXECUTOR", "1", Errc::model, "cannot make an executor");
     options.cache_dir = bench.folder.string();
-    refused("REFUSE_CACHE", "1", Errc::config, "options.cache_dir: refused by device 'stand-in NPU'");
+    refused("REFUSE_CACHE", "1", Errc::config,
+            "options.cache_dir: cache_dir is refused by device 'stand-in NPU'");
     options.cache_dir.clear();
     options.performance = 3;
-    refused("REFUSE_OPTIONS", "1", Errc::config, "options.performance: refused");
+    refused("REFUSE_OPTIONS", "1", Errc::config, "options.performance: performance is refused");
     options.performance.reset();
     options.model = (bench.folder / "gone.om").string();
     CHECK_THROWS(bench.open(options), Errc::model, "gone.om: no such file");
@@ -347,7 +348,8 @@ void wrong_declarations_are_named(Bench& bench) {
         CHECK_THROWS(bench.open(options), Errc::config, "options.outputs: 1 declared, the model has 2");
         options = bench.options();
         options.input_shape = {1, 4, 5, 3};
-        CHECK_THROWS(bench.open(options), Errc::model, "5 was given for dimension 2, the model has 4");
+        CHECK_THROWS(bench.open(options), Errc::model,
+                     "input_shape: input 0 'image': 5 was given for dimension 2, the model has 4");
         options.input_shape = {1, 4};
         CHECK_THROWS(bench.open(options), Errc::model, "2 dimensions were given, the model has 4");
         return;

@@ -221,7 +221,8 @@ def test_a_failed_run_costs_its_frames_only(setup: Setup, switch: str, reason: s
         ({"path": None}, 2, ("model.path: missing",)),
         ({"options": {"cahce_dir": "x"}}, 2, ("cahce_dir: engine nnrt has no such option",)),
         ({"options": {"performance": "warp"}}, 2, ("model.options.performance: ",)),
-        ({"path": None, "options": {"cache_dir": "gone"}}, 4, ("gone: no such file",)),
+        ({"path": None, "options": {"cache_dir": "gone"}}, 4,
+         ("model.options.cache_dir: ", "gone: no such file")),
         ({"options": {"outputs": [{"name": "a", "shape": [1, 1], "dtype": "text9"}]}}, 2,
          ("options.outputs: 'a': dtype 'text9' is unknown",)),
     ],
@@ -246,7 +247,20 @@ def test_tensors_have_to_be_declared_where_nothing_tells_them(setup: Setup) -> N
     if setup.version == "v2":
         assert ended.returncode == 0, ended.stderr
     else:
-        failed(ended, 2, "options.inputs: needed", "API 9 or 10")
+        failed(ended, 2, "model.options.inputs: needed", "API 9 or 10")
+
+
+def test_a_wrong_shape_or_declaration_is_blamed_on_its_setting(setup: Setup) -> None:
+    if setup.version == "v1":
+        pytest.skip("nothing tells what the model has")
+    config = setup.config(input_shape=[1, 4])
+    failed(setup.run(config), 4, "model.input_shape: input 0 'image': 2 dimensions were given")
+    total = {"name": "total", "shape": [1, 1], "dtype": "int32"}
+    config = setup.config(options={"outputs": [total]})
+    failed(setup.run(config), 2, "model.options.outputs: 1 declared, the model has 2")
+    rows = {"name": "rows", "shape": [1, 4], "dtype": "float32"}
+    config = setup.config(options={"outputs": [total, rows]})
+    failed(setup.run(config), 4, "model.options.outputs: output 1 'rows': 4 was given")
 
 
 def test_a_compiled_cache_is_written_and_then_enough(setup: Setup) -> None:
@@ -260,7 +274,7 @@ def test_a_compiled_cache_is_written_and_then_enough(setup: Setup) -> None:
     assert ended.returncode == 0, ended.stderr
     assert [line["outputs"] for line in setup.lines()] == [line["outputs"] for line in first]
     config["model"]["options"]["cache_version"] = 3
-    failed(setup.run(config), 4, "model.path: ", "no compiled model of version 3")
+    failed(setup.run(config), 4, "model.options.cache_dir: ", "no compiled model of version 3")
 
 
 def test_the_shipped_configuration(only_v2: Setup) -> None:

@@ -52,9 +52,11 @@ Api::Api(const std::string& library) : library_(library) {
 #undef X
 }
 
-void Api::check(OH_NN_ReturnCode status, Errc code, std::string_view what) {
+void Api::check(OH_NN_ReturnCode status, Errc code, std::string_view what, std::string_view key) {
     if (status == OH_NN_SUCCESS) return;
-    throw Error(is_lost(status) ? Errc::device : code, std::string(what) + ": " + code_text(status));
+    const std::string text = std::string(what) + ": " + code_text(status);
+    if (is_lost(status)) throw Error(Errc::device, text);
+    throw Error(code, text, std::string(key));
 }
 
 void Api::missing(const char* name, const char* why) const {

@@ -60,7 +60,8 @@ struct Api {
     [[nodiscard]] bool v2() const noexcept { return v2_; }
 
     // Throws `code` unless the call succeeded, or Errc::device when the device or service is gone.
-    static void check(OH_NN_ReturnCode status, Errc code, std::string_view what);
+    // `key`: the setting to blame, if there is one.
+    static void check(OH_NN_ReturnCode status, Errc code, std::string_view what, std::string_view key = {});
 
     // The function, which an option or the model needs. Throws Errc::not_installed naming it.
     template <class Fn>

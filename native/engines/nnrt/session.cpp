@@ -112,7 +112,7 @@ OwnedExecutor Session::reopen_executor() const {
         }
         return executor;
     } catch (const Error& error) {
-        throw Error(Errc::device, what + error.what());
+        throw Error(Errc::device, what + error.key() + (error.key().empty() ? "" : ": ") + error.what());
     }
 }
 
@@ -130,8 +130,9 @@ void Session::configure(OH_NNCompilation* compilation) const {
     Api::check(api.OH_NNCompilation_SetDevice(compilation, device.id), Errc::device,
                "device '" + device.name + "' cannot be set");
     const auto set = [&](const char* option, OH_NN_ReturnCode status) {
-        Api::check(status, Errc::config,
-                   "options." + std::string(option) + ": refused by device '" + device.name + "'");
+        const std::string name = option;
+        Api::check(status, Errc::config, name + " is refused by device '" + device.name + "'",
+                   "options." + name);
     };
     if (!options.cache_dir.empty()) {
         set("cache_dir", api.need(api.OH_NNCompilation_SetCache, "OH_NNCompilation_SetCache",
@@ -155,18 +156,20 @@ void Session::configure(OH_NNCompilation* compilation) const {
 
 OwnedCompilation Session::compile() const {
     const std::string source = source_of(options);
+    const std::string key = options.model.empty() ? "options.cache_dir" : "";
     std::error_code ignored;
-    if (!std::filesystem::exists(source, ignored)) throw Error(Errc::model, source + ": no such file");
+    if (!std::filesystem::exists(source, ignored)) throw Error(Errc::model, source + ": no such file", key);
     const OwnedCompilation::deleter_type destroyer{api.OH_NNCompilation_Destroy};
     OwnedCompilation compilation(construct(), destroyer);
-    if (!compilation) throw Error(Errc::model, source + ": NNRT cannot take it in");
+    if (!compilation) throw Error(Errc::model, source + ": NNRT cannot take it in", key);
     configure(compilation.get());
     const auto status = api.OH_NNCompilation_Build(compilation.get());
     if (status == OH_NN_SUCCESS) return compilation;
     if (is_lost(status) || options.model.empty()) {
         Api::check(status, Errc::model,
                    source + ": no compiled model of version " + std::to_string(options.cache_version) +
-                       " that device '" + device.name + "' takes");
+                       " that device '" + device.name + "' takes",
+                   key);
     }
     throw Error(Errc::model, source + ": device '" + device.name +
                                  "' refuses this model file: " + code_text(status) +

@@ -59,7 +59,8 @@ Reported report(const Api& api, const OH_NNExecutor* executor, Direction directi
 }
 
 // Whether the device takes the sizes chosen for what the model leaves open.
-void check_range(const Api& api, const OH_NNExecutor* executor, const TensorSpec& spec, std::size_t index) {
+void check_range(const Api& api, const OH_NNExecutor* executor, const TensorSpec& spec, std::size_t index,
+                 const std::string& key) {
     if (api.OH_NNExecutor_GetInputDimRange == nullptr) return;
     std::size_t* smallest = nullptr;
     std::size_t* largest = nullptr;
@@ -69,16 +70,17 @@ void check_range(const Api& api, const OH_NNExecutor* executor, const TensorSpec
     for (std::size_t i = 0; i < count; ++i) {
         const auto given = static_cast<std::size_t>(spec.shape[i]);
         if (given >= smallest[i] && given <= largest[i]) continue;
-        throw Error(Errc::model, tensor_place(spec, Direction::input, index) + "size " +
-                                     std::to_string(given) + " of dimension " + std::to_string(i) +
-                                     " is not between " + std::to_string(smallest[i]) + " and " +
-                                     std::to_string(largest[i]));
+        throw Error(Errc::model,
+                    tensor_place(spec, Direction::input, index) + "size " + std::to_string(given) +
+                        " of dimension " + std::to_string(i) + " is not between " +
+                        std::to_string(smallest[i]) + " and " + std::to_string(largest[i]),
+                    key);
     }
 }
 
-// Fill in what the model leaves open, and see that the rest is as it was declared.
+// Fill in what the model leaves open, and see that the rest is as it was declared by setting `key`.
 void settle(TensorSpec& spec, bool open, Direction direction, std::size_t index,
-            const std::vector<std::int64_t>* shape) {
+            const std::vector<std::int64_t>* shape, const std::string& key) {
     const std::string place = tensor_place(spec, direction, index);
     if (shape == nullptr) {
         if (!open) return;
@@ -87,15 +89,18 @@ void settle(TensorSpec& spec, bool open, Direction direction, std::size_t index,
                                                                     : "options.outputs"));
     }
     if (shape->size() != spec.shape.size()) {
-        throw Error(Errc::model, place + std::to_string(shape->size()) +
-                                     " dimensions were given, the model has " +
-                                     std::to_string(spec.shape.size()));
+        throw Error(Errc::model,
+                    place + std::to_string(shape->size()) + " dimensions were given, the model has " +
+                        std::to_string(spec.shape.size()),
+                    key);
     }
     for (std::size_t i = 0; i < shape->size(); ++i) {
         if (spec.shape[i] == 0) spec.shape[i] = (*shape)[i];
         if (spec.shape[i] == (*shape)[i]) continue;
-        throw Error(Errc::model, place + std::to_string((*shape)[i]) + " was given for dimension " +
-                                     std::to_string(i) + ", the model has " + std::to_string(spec.shape[i]));
+        throw Error(Errc::model,
+                    place + std::to_string((*shape)[i]) + " was given for dimension " + std::to_string(i) +
+                        ", the model has " + std::to_string(spec.shape[i]),
+                    key);
     }
 }
 
@@ -111,7 +116,7 @@ const std::vector<std::int64_t>* given_shape(const NnrtOptions& options, Directi
 }
 
 std::string option_of(Direction direction) {
-    return "options." + std::string(direction_name(direction)) + "s: ";
+    return "options." + std::string(direction_name(direction)) + "s";
 }
 
 std::vector<TensorSpec> reported_specs(const Api& api, const NnrtOptions& options,
@@ -123,19 +128,24 @@ std::vector<TensorSpec> reported_specs(const Api& api, const NnrtOptions& option
     Api::check(count(executor, &size), Errc::model, "NNRT cannot count the model's tensors");
     const auto& declared = declared_of(options, direction);
     if (!declared.empty() && declared.size() != size) {
-        throw Error(Errc::config, option_of(direction) + std::to_string(declared.size()) +
-                                      " declared, the model has " + std::to_string(size));
+        throw Error(Errc::config,
+                    std::to_string(declared.size()) + " declared, the model has " + std::to_string(size),
+                    option_of(direction));
     }
     std::vector<TensorSpec> specs;
     for (std::size_t i = 0; i < size; ++i) {
         auto [spec, is_open] = report(api, executor, direction, i);
         if (!declared.empty() && declared[i].dtype != spec.dtype) {
-            throw Error(Errc::config, option_of(direction) + tensor_place(spec, direction, i) +
-                                          std::string(dtype_name(declared[i].dtype)) +
-                                          " declared, the model has " + std::string(dtype_name(spec.dtype)));
+            throw Error(Errc::config,
+                        tensor_place(spec, direction, i) + std::string(dtype_name(declared[i].dtype)) +
+                            " declared, the model has " + std::string(dtype_name(spec.dtype)),
+                        option_of(direction));
         }
-        settle(spec, is_open, direction, i, given_shape(options, direction, i));
-        if (is_open && direction == Direction::input) check_range(api, executor, spec, i);
+        const auto* shape = given_shape(options, direction, i);
+        const bool forced = options.input_shape && shape == &*options.input_shape;
+        const std::string key = forced ? "input_shape" : option_of(direction);
+        settle(spec, is_open, direction, i, shape, key);
+        if (is_open && direction == Direction::input) check_range(api, executor, spec, i, key);
         specs.push_back(std::move(spec));
         open.push_back(is_open);
     }
@@ -146,8 +156,8 @@ std::vector<TensorSpec> reported_specs(const Api& api, const NnrtOptions& option
 std::vector<TensorSpec> declared_specs(const NnrtOptions& options, Direction direction) {
     auto specs = declared_of(options, direction);
     if (specs.empty()) {
-        throw Error(Errc::config, option_of(direction) +
-                                      "needed, for this NNRT (API 9 or 10) does not tell a model's tensors");
+        throw Error(Errc::config, "needed, for this NNRT (API 9 or 10) does not tell a model's tensors",
+                    option_of(direction));
     }
     if (direction == Direction::input && options.input_shape) specs[0].shape = *options.input_shape;
     return specs;
