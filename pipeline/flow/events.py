@@ -124,12 +124,14 @@ class EventLog:
 
     def __init__(self) -> None:
         self._troubled = False
+        self._state: State | None = None
         self._began_ns = 0
         self._count = 0
 
     def record(self, event: Event) -> None:
         """Log one event."""
         level = self._level(event)
+        self._state = event.state
         if level > logging.DEBUG:
             if event.at_ns - self._began_ns >= _BURST_NS:
                 self._began_ns, self._count = event.at_ns, 0
@@ -145,7 +147,8 @@ class EventLog:
             self._troubled = True
             return logging.ERROR if event.state == "failed" else logging.WARNING
         if event.state in ("live", "reopened"):
-            news = self._troubled or event.reason.startswith("now ")
+            # Live while it is live: the format changed.
+            news = self._troubled or self._state == event.state
             self._troubled = False
             return logging.INFO if news else logging.DEBUG
         return logging.DEBUG

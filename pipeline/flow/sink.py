@@ -45,7 +45,8 @@ class SinkStage(Stage):
         backoff: Backoff | None = None,
         report_state: Callable[[State, str], None] = lambda state, reason: None,
     ) -> None:
-        super().__init__(name)
+        super().__init__(f"sink-{name}")
+        self._sink_name = name
         self._lost = lost
         self._sink = sink
         self._results = results
@@ -152,9 +153,8 @@ class SinkStage(Stage):
             return
 
     def _remind(self, error: SinkError, seconds: float) -> None:
-        name = self.name.removeprefix("sink-")
         text = "%s: still failing after %.0f s: %s"
-        _log.error(text, name, seconds, error, extra={"source": name})
+        _log.error(text, self._sink_name, seconds, error, extra={"source": self._sink_name})
 
     def _open(self) -> None:
         assert self._stream is not None, "describe comes first"

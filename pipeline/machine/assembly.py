@@ -276,7 +276,7 @@ class Assembly:
             )
             self.sinks.append(
                 SinkStage(
-                    f"sink-{sink.name}",
+                    sink.name,
                     make_sink(settings),
                     channel,
                     functools.partial(self.recorder.lost, sink.name),

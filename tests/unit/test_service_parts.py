@@ -225,6 +225,15 @@ def test_trouble_and_its_end_are_logged_by_the_library(caplog: pytest.LogCapture
     ]
 
 
+def test_a_camera_s_new_format_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    log = EventLog()
+    caplog.set_level(logging.INFO, "pipeline")
+    log.record(Event("door", "connecting", "", 0))
+    log.record(Event("door", "live", "64x48", 0))
+    log.record(Event("door", "live", "now 32x24", 0))
+    assert [made.getMessage() for made in caplog.records] == ["door: live: now 32x24"]
+
+
 def test_trouble_again_and_again_is_logged_a_few_times(caplog: pytest.LogCaptureFixture) -> None:
     log = EventLog()
     caplog.set_level(logging.INFO, "pipeline")

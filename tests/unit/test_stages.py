@@ -614,7 +614,7 @@ async def test_deliver_writes_in_order_and_gives_back(fails_at: int) -> None:
     given_back: list[int] = []
     channel: Channel[Result] = Channel(8, "block", lambda result, _: result.release())
     sink = Ledger(fails_at)
-    stage = SinkStage("sink-ledger", sink, channel)
+    stage = SinkStage("ledger", sink, channel)
     stage.describe(StreamInfo("front", FORMAT))
     await stage.open()
     assert sink.stream == StreamInfo("front", FORMAT)
