@@ -18,7 +18,6 @@ __all__ = [
     "Problem",
     "dotted",
     "from_validation",
-    "line",
     "nearest",
     "path_of",
     "raise_all",
@@ -67,11 +66,6 @@ class Problem(NamedTuple):
     path: KeyPath
     text: str
     source: bool = False
-
-
-def line(name: str, path: KeyPath, text: str) -> str:
-    """One line of a message: file, place in it, and what is wrong, as far as there is each."""
-    return ": ".join(part for part in (name, dotted(path), text) if part)
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:

@@ -146,8 +146,8 @@ class Document:
             text = f"is the old name of {problems.dotted(new)}, which is set, too"
             self.problems.append(Problem(old, text))
         else:
-            name = problems.line(self.name, old, f"is now {key}")
-            _log.warning("%s; the next release does not know the old name", name)
+            renamed_to = ConfigError(f"is now {key}", old, file=self.name)
+            _log.warning("%s; the next release does not know the old name", renamed_to)
             for texts in (self.written, self.texts):
                 if old in texts:
                     texts[new] = texts[old]
