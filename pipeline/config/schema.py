@@ -20,6 +20,9 @@ def json_schema() -> dict[str, Any]:
     for model in (schema, *schema["$defs"].values()):
         properties = model.get("properties", {})
         model["properties"] = {name: _or_reference(each) for name, each in properties.items()}
+    # A kind that is a reference may become one of either branch.
+    postprocess = schema["properties"]["postprocess"]
+    postprocess["anyOf"] = postprocess.pop("oneOf")
     return dialect | schema | own
 
 

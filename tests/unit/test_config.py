@@ -496,6 +496,7 @@ def test_schema_describes_every_key_and_accepts_what_ships() -> None:
         ({"postprocess": {"kind": "robot:Eyes", "options": {"threshold": 0.2}}}, True),
         ({"postprocess": {"kind": "robot:Eyes", "threshold": 0.2}}, False),
         ({"postprocess": {"kind": "eyes"}}, False),
+        ({"postprocess": {"kind": "${NOWHERE:-centerface}"}}, True),
         ({"sinks": [{"kind": "console"}, {"kind": "robot:Alarm", "queue": 1}]}, True),
         ({"sinks": [{"kind": "robot:Alarm", "path": "out.jsonl"}]}, False),
         ({"sinks": [{"kind": "alarm"}]}, False),
