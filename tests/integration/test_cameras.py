@@ -156,7 +156,7 @@ async def test_no_camera_is_added_before_the_beginning_or_after_the_end() -> Non
     await opening
     async with asyncio.timeout(30):
         await pipeline.wait()
-    with pytest.raises(ClosedError, match="it ends"):
+    with pytest.raises(ClosedError, match="it is ending"):
         await pipeline.add_camera("extra", extra)
     assert set(pipeline.stats().cameras) == {"camera"}
 

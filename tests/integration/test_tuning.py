@@ -124,7 +124,7 @@ async def test_fewer_contexts_where_there_is_no_memory_for_more(
     assert stats.chosen is not None
     assert stats.chosen.contexts == 1
     assert stats.depth == 1
-    assert "not 2 contexts: " in caplog.text
+    assert "2 contexts cannot be opened: " in caplog.text
     with pytest.raises(AllocationError, match=r"ring\.depth: "):
         await ran(config(options={"refuse_allocation": 1}))
 
