@@ -166,7 +166,9 @@ def test_a_image_that_announces_too_much_is_refused_by_name() -> None:
     finder = JpegFinder("cam", max_pixels=1_000_000)
     finder.feed(IMAGES[1] + bytes(huge))
     assert finder.next() == IMAGES[1]
-    with pytest.raises(SourceError, match=r"cam: the image declares a size of 16000x16000, .*max_pixels"):
+    with pytest.raises(
+        SourceError, match=r"cam: the image declares a size of 16000x16000, .*max_pixels"
+    ):
         finder.next()
 
 
