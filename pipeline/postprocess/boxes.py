@@ -25,9 +25,12 @@ Floats = npt.NDArray[np.float32]
 class BoxSelector:
     """Selects boxes by the settings: threshold, classes, suppression within a class, number."""
 
-    def __init__(self, settings: PostprocessSettings) -> None:
+    def __init__(
+        self, settings: PostprocessSettings, names: tuple[str, ...] = (), landmarks: int = 0
+    ) -> None:
         self._settings = settings
-        self._names = settings.labels
+        self._names = settings.labels or names
+        self._landmarks = landmarks
         self._classes = [self._index(i, each) for i, each in enumerate(settings.classes)]
 
     def candidates(
@@ -49,19 +52,26 @@ class BoxSelector:
         scores: Floats,
         labels: npt.NDArray[Any],
         mapping: FrameMapping,
+        landmarks: Floats | None = None,
         *,
         suppress: bool = True,
     ) -> Detections:
-        """Detections of corners (N, 2, 2), x before y, in model input pixels."""
+        """Detections of corners (N, 2, 2), x before y, in model input pixels.
+
+        So are ``landmarks`` (N, K, 2); None for no landmarks.
+        """
+        points = mapping.to_frame(landmarks) if landmarks is not None else None
         boxes = mapping.to_frame(corners).reshape(-1, 4)
         sizes = boxes[:, 2:] - boxes[:, :2]
         # A box wholly in the padding has no area left; a broken model may give NaN.
         sound = (sizes > 0).all(1) & np.isfinite(scores)
+        if points is not None:
+            sound &= np.isfinite(points).all((1, 2))
         if self._classes:
             sound &= np.isin(labels, self._classes)
         boxes, sizes, scores, labels = (each[sound] for each in (boxes, sizes, scores, labels))
         if not len(scores):
-            return Detections.empty(self._names)
+            return self.nothing()
         if suppress:
             keep = self._suppress(np.concatenate((boxes[:, :2], sizes), 1), scores, labels)
         else:
@@ -71,9 +81,13 @@ class BoxSelector:
             boxes[keep],
             np.clip(scores[keep], 0, 1),
             labels[keep].astype(np.int32),
-            np.empty((len(keep), 0, 2), np.float32),
+            np.empty((len(keep), 0, 2), np.float32) if points is None else points[sound][keep],
             self._names,
         )
+
+    def nothing(self) -> Detections:
+        """No detections."""
+        return Detections.empty(self._names, self._landmarks)
 
     def _suppress(
         self, corners_sizes: Floats, scores: Floats, labels: npt.NDArray[Any]

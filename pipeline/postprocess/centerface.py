@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import cv2
 import numpy as np
 import numpy.typing as npt
 
 from pipeline.contracts import FrameMapping
 from pipeline.errors import ModelError
 from pipeline.memory.results import Detections
+from pipeline.postprocess.boxes import BoxSelector
 from pipeline.postprocess.settings import PostprocessSettings
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class CenterFace:
 
     def __init__(self, settings: PostprocessSettings) -> None:
         self._settings = settings
-        self._names = settings.labels or ("face",)
+        self._selector = BoxSelector(settings, ("face",), _LANDMARKS)
         self._heads: tuple[_Head, _Head, _Head, _Head] | None = None
         self._stride = np.ones(2, np.float32)
 
@@ -96,15 +96,15 @@ class CenterFace:
             best = np.argpartition(scores, -_CANDIDATES)[-_CANDIDATES:]
             rows, columns, scores = rows[best], columns[best], scores[best]
         if not len(scores):
-            return Detections.empty(self._names, _LANDMARKS)
-        boxes, landmarks = self._decode(
+            return self._selector.nothing()
+        corners, landmarks = self._decode(
             np.stack((columns, rows), 1).astype(np.float32),
             scale[::-1, rows, columns].T.astype(np.float32),
             offset[::-1, rows, columns].T.astype(np.float32),
             points[:, rows, columns].T.astype(np.float32),
         )
-        boxes = mapping.to_frame(boxes)
-        return self._select(boxes.reshape(-1, 4), scores, mapping.to_frame(landmarks))
+        labels = np.zeros(len(scores), np.int32)
+        return self._selector.select(corners, scores, labels, mapping, landmarks)
 
     def _decode(
         self,
@@ -120,30 +120,6 @@ class CenterFace:
         boxes = np.stack((corner, corner + size), 1)
         landmarks = points.reshape(-1, _LANDMARKS, 2)[..., ::-1] * size[:, None] + corner[:, None]
         return boxes, landmarks
-
-    def _select(
-        self,
-        boxes: npt.NDArray[np.float32],
-        scores: npt.NDArray[np.float32],
-        landmarks: npt.NDArray[np.float32],
-    ) -> Detections:
-        # A face wholly in the padding has no area left; a broken model may give NaN.
-        sizes = boxes[:, 2:] - boxes[:, :2]
-        sound = (sizes > 0).all(1) & np.isfinite(landmarks).all((1, 2)) & np.isfinite(scores)
-        boxes, sizes, scores, landmarks = (a[sound] for a in (boxes, sizes, scores, landmarks))
-        if not len(scores):
-            return Detections.empty(self._names, _LANDMARKS)
-        corners_sizes = np.concatenate((boxes[:, :2], sizes), 1).astype(np.float64)
-        limit = self._settings.iou_threshold
-        kept = cv2.dnn.NMSBoxes(cast(Any, corners_sizes), cast(Any, scores), 0.0, limit)
-        keep = np.asarray(kept, np.int64).reshape(-1)[: self._settings.max_detections]
-        return Detections(
-            boxes[keep],
-            np.clip(scores[keep], 0, 1),
-            np.zeros(len(keep), np.int32),
-            landmarks[keep],
-            self._names,
-        )
 
 
 def _find(outputs: Sequence[TensorSpec]) -> tuple[_Head, _Head, _Head, _Head]:
