@@ -27,6 +27,7 @@ __all__ = [
     "PARTS",
     "Group",
     "OwnPart",
+    "OwnProxy",
     "Part",
     "call_optional",
     "is_own",
@@ -300,6 +301,22 @@ class OwnPart(BaseModel):
                     f"{name}.{method} is async, but it is called on a thread of its own: make it "
                     "a plain method, and reach an event loop by call_soon_threadsafe"
                 )
+
+
+class OwnProxy:
+    """Makes a part of one's own, and adds the members that it may leave out."""
+
+    def __init__(self, settings: OwnPart) -> None:
+        self._make = settings.make
+        self._part: Any = None
+
+    def interrupt(self) -> None:
+        """Interrupt it; without such a method a call that hangs is abandoned."""
+        call_optional(self._part, "interrupt")
+
+    def close(self) -> None:
+        """Close it."""
+        call_optional(self._part, "close")
 
 
 def call_optional(part: Any, method: str, *args: Any) -> None:
