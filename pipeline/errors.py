@@ -30,6 +30,7 @@ __all__ = [
     "at",
     "dotted",
     "optional",
+    "together",
     "unexpected",
 ]
 
@@ -155,6 +156,17 @@ class Abandoned(NamedTuple):
 def dotted(path: Sequence[str | int]) -> str:
     """``sinks.0.path`` for ("sinks", 0, "path")."""
     return ".".join(map(str, path)).replace("\n", "\\n")
+
+
+def together(errors: Sequence[PipelineError]) -> PipelineError:
+    """One error for all: the only one, or one that holds several.
+
+    It is a SourceError when all are that, else a ConfigError.
+    """
+    if len(errors) == 1:
+        return errors[0]
+    kind = SourceError if all(isinstance(each, SourceError) for each in errors) else ConfigError
+    return kind(errors=errors)
 
 
 @contextmanager

@@ -10,13 +10,12 @@ from typing import Any, NamedTuple, NoReturn, TypeVar, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from pipeline.errors import ConfigError, SourceError, dotted
+from pipeline.errors import ConfigError, PipelineError, SourceError, together
 from pipeline.redact import printable, redact_uri
 
 __all__ = [
     "KeyPath",
     "Problem",
-    "dotted",
     "from_validation",
     "nearest",
     "path_of",
@@ -84,18 +83,15 @@ def raise_all(
     those that are not. ``name`` is that of the file; ``origin_of`` gives a remark where the
     value at a path came from.
     """
-    errors = []
+    errors: list[PipelineError] = []
     for problem in sorted(problems, key=lambda problem: problem.source)[:_MAX_LINES]:
         text = problem.text if len(problem.text) <= _MAX_TEXT else f"{problem.text[:_MAX_TEXT]}..."
         text = printable(text + origin_of(problem.path)).replace("\n", "\\n")
         kind = SourceError if problem.source else ConfigError
         errors.append(kind(text, problem.path, file=name))
     if len(problems) > _MAX_LINES:
-        errors.append(ConfigError(f"and {len(problems) - _MAX_LINES} more", file=name))
-    if len(errors) == 1:
-        raise errors[0]
-    kind = SourceError if all(problem.source for problem in problems) else ConfigError
-    raise kind(errors=errors)
+        errors.append(kind(f"and {len(problems) - _MAX_LINES} more", file=name))
+    raise together(errors)
 
 
 def from_validation(

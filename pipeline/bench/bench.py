@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Callable
 from typing import NamedTuple
@@ -26,10 +25,9 @@ from pipeline.engines.autotune_choice import Choice
 from pipeline.errors import Abandoned
 from pipeline.machine.assembly import at_source
 from pipeline.machine.autotune import tune
-from pipeline.machine.own_parts import import_named
+from pipeline.machine.own_parts import import_in_thread
 from pipeline.sources import SourceSettings, make_reader
 from pipeline.text import shown
-from pipeline.worker import call_in_thread
 
 __all__ = ["Bench"]
 
@@ -81,8 +79,7 @@ class Bench:
 
     async def run(self) -> Report:
         """Measure. Raises what opening and running a pipeline raises."""
-        import_parts = functools.partial(import_named, self.config)
-        self.config = await call_in_thread("import", import_parts)
+        self.config = await import_in_thread(self.config)
         choice = await self._tune()
         others = CpuLoad()
         rounds = [await self._round() for _ in range(self._rounds)]

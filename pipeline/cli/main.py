@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None, requests: StopRequests | None = None
     try:
         arguments = parse_arguments(words)
     except ConfigError as error:
-        _terminal.fail(f"{error}")
+        _terminal.fail(str(error))
         return error.exit_code
     _terminal.show_log(quiet=arguments.quiet, debug=arguments.debug)
     try:
@@ -340,7 +340,7 @@ def _failed(error: BaseException, debug: bool, config: str | None = None) -> int
         for each in error.errors or (error,):
             each.locate(file=config if each.path else "")
     for line in _message(error).splitlines() or [type(error).__name__]:
-        _terminal.fail(f"{line}")
+        _terminal.fail(line)
     return error.exit_code if isinstance(error, PipelineError) else 1
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import yaml
 
-from pipeline import paths, problems
-from pipeline.errors import ConfigError
+from pipeline import paths
+from pipeline.errors import ConfigError, dotted
 from pipeline.problems import KeyPath, Problem
 from pipeline.redact import redact_uri
 
@@ -143,7 +143,7 @@ class Document:
             return
         new = (*old[:-1], key)
         if key in holder:
-            text = f"is the old name of {problems.dotted(new)}, which is set, too"
+            text = f"is the old name of {dotted(new)}, which is set, too"
             self.problems.append(Problem(old, text))
         else:
             renamed_to = ConfigError(f"is now {key}", old, file=self.name)

@@ -18,7 +18,7 @@ from pipeline.config.files_in_use import Files
 from pipeline.config.schema import json_schema
 from pipeline.config.settings import Cameras, CameraSettings, Config, RingSettings
 from pipeline.engines.settings import ModelSettings
-from pipeline.errors import ConfigError
+from pipeline.errors import ConfigError, dotted
 from pipeline.problems import Problem
 from pipeline.sinks import STANDARD_OUTPUT
 from pipeline.sources.settings import SourceSettings
@@ -218,7 +218,7 @@ def _check_targets(config: Config, path: str | None) -> list[Problem]:
     for i, sink in enumerate(config.sinks):
         key_path: problems.KeyPath = ("sinks", i, "path")
         target = getattr(sink, "path", STANDARD_OUTPUT)
-        if target != STANDARD_OUTPUT and (other := files.write(target, problems.dotted(key_path))):
+        if target != STANDARD_OUTPUT and (other := files.write(target, dotted(key_path))):
             found.append(Problem(key_path, f"would overwrite {other}: {target}"))
     return found
 

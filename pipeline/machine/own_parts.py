@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import AsyncIterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -9,14 +10,15 @@ from pipeline import problems
 from pipeline.config.settings import Config
 from pipeline.engines import engine_module, imported, validated_options
 from pipeline.engines.settings import ModelSettings
-from pipeline.errors import ClosedError, ConfigError, PipelineError, at
+from pipeline.errors import ClosedError, ConfigError, PipelineError, at, together
 from pipeline.parts import OwnPart
 from pipeline.postprocess import OwnPostprocessSettings
 from pipeline.problems import KeyPath
 from pipeline.sinks import OwnSinkSettings
 from pipeline.sources import SourceSettings
+from pipeline.worker import call_in_thread
 
-__all__ = ["InUse", "import_named", "names_own", "with_objects"]
+__all__ = ["InUse", "import_in_thread", "import_named", "names_own", "with_objects"]
 
 Own = TypeVar("Own", bound=OwnPart)
 
@@ -67,6 +69,13 @@ def names_own(config: Config) -> bool:
     return not imported(config.model.engine) or any(True for _ in _unready(config))
 
 
+async def import_in_thread(config: Config) -> Config:
+    """``import_named``, beside the event loop, if there is anything to import."""
+    if not names_own(config):
+        return config
+    return await call_in_thread("import", functools.partial(import_named, config))
+
+
 def import_named(config: Config) -> Config:
     """Import the classes that the configuration names, and check their options. Blocks.
 
@@ -93,10 +102,8 @@ def import_named(config: Config) -> Config:
                 _import_engine(config.model)
         except ConfigError as error:
             wrong += error.errors or (error,)
-    if len(wrong) == 1:
-        raise wrong[0]
     if wrong:
-        raise ConfigError(errors=wrong)
+        raise together(wrong)
     return config.model_copy(update={**changes, "sinks": tuple(changes["sinks"])})
 
 

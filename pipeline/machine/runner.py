@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import warnings
 from collections.abc import AsyncIterable, Callable, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -28,7 +27,7 @@ from pipeline.machine.autotune import tune
 from pipeline.machine.cameras import Cameras
 from pipeline.machine.closing import close_in_time, wait_through
 from pipeline.machine.first_error import Failure
-from pipeline.machine.own_parts import InUse, import_named, names_own, with_objects
+from pipeline.machine.own_parts import InUse, import_in_thread, names_own, with_objects
 from pipeline.memory.ring import Ring
 from pipeline.sources import SourceSettings
 from pipeline.worker import call_in_thread
@@ -183,8 +182,7 @@ class Runner:
 
     async def _prepared(self) -> Assembly:
         """The parts, after what blocks: importing classes, measuring what suits the model."""
-        load = functools.partial(import_named, self.config)
-        self.config = await call_in_thread("import", load)
+        self.config = await import_in_thread(self.config)
         if not self.config.model.measured:
             return self._make_parts(self.config)
         tuned = await tune(self.config, self.abandoned)
